@@ -80,12 +80,12 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 			"internal/store/sqlite", "internal/testkit", "pipeline/pipelinetest",
 		},
 		// The producer, and packages for other services, are light to import.
-		"producer":         append([]string{"internal/partition"}, heavyLibraries...),
+		"producer":         append([]string{"internal/partition", "internal/environ", "internal/kafka/reads"}, heavyLibraries...),
 		"closer/httpclose": forOtherServices,
 		"closer/payment":   forOtherServices,
-		// A program that embeds a relay need not link what shows pages and parses commands.
+		// A program that embeds a relay need not link what answers operators, shows pages and parses commands.
 		"pipeline": {
-			"internal/console", "internal/cli", "std/html/template", "golang.org/x/net/trace", "github.com/spf13/cobra",
+			"internal/ops", "internal/console", "internal/cli", "std/html/template", "golang.org/x/net/trace", "github.com/spf13/cobra",
 			"go.opentelemetry.io/otel/sdk", "google.golang.org/grpc",
 		},
 	} {
@@ -126,7 +126,7 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 				"package admin is for programs of users alone":              imported == "admin" && !under(pkg, "examples"),
 				"the root package imports the standard library only":        pkg == "." && !under(imported, "std"),
 				"an example imports what programs of users can import":      under(pkg, "examples") && under(imported, "internal"),
-				"who may open the console does not depend on what it shows": pkg == "internal/console/access" && own && imported != "internal/config",
+				"who may open the console does not depend on what it shows": pkg == "internal/console/access" && own && imported != "internal/environ",
 			} {
 				expect.That(t, !broken, "%s imports %s: %s", pkg, imported, why)
 			}

@@ -28,6 +28,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -53,7 +55,7 @@ func New(app *pipeline.App, operator string) (*Admin, error) {
 	a := &Admin{ops.Pipeline{Config: cfg, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
 		OwnStore: h.OwnStore, WithoutKafka: servers.Kafka == nil}, "", h.Logger}
 	if servers.Kafka != nil {
-		a.p.Control = ops.NewControl(servers.Kafka, cfg.Topics.Control)
+		a.p.Control = control.New(servers.Kafka, cfg.Topics.Control)
 	}
 	return a.As(operator)
 }
@@ -70,8 +72,8 @@ func (a *Admin) As(operator string) (*Admin, error) {
 // Errors of many calls. If the database failed, an error wraps orderclose.ErrUnavailable.
 var (
 	// ErrNoKafka and ErrNoDatabase say that a call needs a server that the App does not have.
-	ErrNoKafka    = ops.ErrNoKafka
-	ErrNoDatabase = ops.ErrNoDatabase
+	ErrNoKafka    = health.ErrNoKafka
+	ErrNoDatabase = health.ErrNoDatabase
 	// ErrClosedElsewhere says that a service or a Store of the program closes the orders, so that the database does not decide.
 	ErrClosedElsewhere = ops.ErrClosedElsewhere
 	// ErrNotFound says that there is no such order, late payment or dead letter.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 

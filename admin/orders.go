@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -95,6 +96,6 @@ func (a *Admin) Overdue(ctx context.Context) (Overdue, error) {
 	if _, err := a.p.ClosingDatabase(); err != nil {
 		return Overdue{}, err
 	}
-	l, err := a.p.ListOverdue(ctx)
+	l, err := backlog.ListOverdue(ctx, a.p.Store, ops.OverdueGrace)
 	return Overdue(l), err
 }

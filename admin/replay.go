@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -61,6 +62,6 @@ func (a *Admin) Replay(ctx context.Context, plan ReplayPlan, o ReplayOptions) (R
 			o.Progress(done, plan.Records)
 		}
 	}
-	r, err := ops.Replay(ctx, a.p.Kafka, plan, cmp.Or(o.Rate, ops.ReplayRate), progress)
+	r, err := ops.Replay(ctx, reads.Log{Cluster: a.p.Kafka}, plan, cmp.Or(o.Rate, ops.ReplayRate), progress)
 	return r, a.acted(ctx, r.Sent > 0, err, "Replay", ReplayRequest{From: plan.From, To: plan.To, Orders: plan.Orders}, r.Sent)
 }

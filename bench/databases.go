@@ -7,7 +7,7 @@ import (
 	"os"
 	"regexp"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -31,7 +31,7 @@ type database struct {
 // databases are the sides of the comparison.
 var databases = []database{
 	{
-		name: "mariadb", variable: config.EnvDSN, outbox: producer.MySQL,
+		name: "mariadb", variable: environ.EnvDSN, outbox: producer.MySQL,
 		settings: "SHOW GLOBAL VARIABLES LIKE '%s'",
 		durable:  [][2]string{{"innodb_flush_log_at_trx_commit", "1"}, {"innodb_doublewrite", "ON"}},
 		analyze:  "ANALYZE TABLE orders, order_items, stock",

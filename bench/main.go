@@ -37,7 +37,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 )
 
@@ -78,9 +78,9 @@ func run(args []string) error {
 // localBrokers returns the brokers that the environment names. They must be on this
 // machine: a bench must not load a server that others use.
 func localBrokers() ([]string, error) {
-	servers, err := config.FromEnviron(os.LookupEnv)
+	servers, err := environ.Read(os.LookupEnv)
 	if err == nil {
-		err = servers.Require(config.EnvBrokers)
+		err = servers.Require(environ.EnvBrokers)
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func localBrokers() ([]string, error) {
 	for _, b := range servers.Brokers {
 		host, _, err := net.SplitHostPort(b)
 		if ip := net.ParseIP(host); err != nil || host != "localhost" && !ip.IsLoopback() {
-			return nil, fmt.Errorf("%s names %s: a bench puts load on brokers of this machine only, such as 127.0.0.1:9092", config.EnvBrokers, b)
+			return nil, fmt.Errorf("%s names %s: a bench puts load on brokers of this machine only, such as 127.0.0.1:9092", environ.EnvBrokers, b)
 		}
 	}
 	return servers.Brokers, nil

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // warmUp is how long a relay serves all its partitions before it is watched, so
@@ -56,7 +57,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 	if s.cfg, err = config.Load(s.file); err != nil {
 		return nil, err
 	}
-	for _, t := range ops.TopicSpecs(s.cfg) {
+	for _, t := range topics.Specs(s.cfg) {
 		p.topics[t.Name] = t.Partitions
 	}
 	if printed, err := s.command("topics", "apply").CombinedOutput(); err != nil {
@@ -71,7 +72,7 @@ func (p *workspace) serve(program, dir string) (*served, error) {
 // command returns a command of the program with its environment.
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.workspace.brokers, ","), config.EnvListen+"=127.0.0.1:0")
+	cmd.Env = append(os.Environ(), environ.EnvBrokers+"="+strings.Join(s.workspace.brokers, ","), environ.EnvListen+"=127.0.0.1:0")
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -151,8 +151,8 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 		log, store, metrics := &orderLog{}, &hangingStore{}, testkit.NewMetrics()
 		log.add(t, "a")
 		defer runCloserWith(t, log, store, 10, metrics)()
-		time.Sleep(bisect.CallTimeout)
-		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", bisect.CallTimeout)
+		time.Sleep(closing.CallTimeout)
+		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", closing.CallTimeout)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -56,11 +57,11 @@ func TestChartFollows_Schema(t *testing.T) {
 	for name := range knownVariables(t) {
 		of, kind := env, any(map[string]any{"type": "string"})
 		switch {
-		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"), name == config.EnvRunbook:
+		case strings.HasPrefix(name, "ORDERCLOSE_CONSOLE_"), name == environ.EnvRunbook:
 			of = console
-		case name == config.EnvListen, name == config.EnvInstance: // the chart sets them
+		case name == environ.EnvListen, name == environ.EnvInstance: // the chart sets them
 			continue
-		case name == config.EnvLogFormat:
+		case name == environ.EnvLogFormat:
 			kind = map[string]any{"enum": []string{"text", "json"}}
 		}
 		of[name] = kind

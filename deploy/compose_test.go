@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/room"
@@ -237,8 +238,8 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	t.Chdir("compose")
 	known := map[string]bool{}
 	note := func(name string) (string, bool) { known[name] = true; return "", false }
-	must.Get(config.FromEnviron(note))(t)
-	must.Get(config.FromEnviron(note, room.Variables(rooms.All())...))(t)
+	must.Get(environ.Read(note))(t)
+	must.Get(environ.Read(note, room.Variables(rooms.All())...))(t)
 	dir := secrets(t)
 	for _, f := range composed(t) {
 		partsAccept(t, f, dir, known)
@@ -260,7 +261,7 @@ func partsAccept(t *testing.T, f *file, dir string, known map[string]bool) {
 			}
 			given[variable] = value
 		}
-		servers, err := config.FromEnviron(func(name string) (string, bool) { v, ok := given[name]; return v, ok })
+		servers, err := environ.Read(func(name string) (string, bool) { v, ok := given[name]; return v, ok })
 		expect.That(t, err == nil, "%s: %v", name, err)
 		for _, broker := range servers.Brokers {
 			reaches(t, f, name, broker)

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/room"
@@ -30,13 +30,13 @@ func knownVariables(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
 	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
-	must.Get(config.FromEnviron(lookup))(t)
-	must.Get(config.FromEnviron(lookup, room.Variables(rooms.All())...))(t)
-	must.Get(config.ConsoleFromEnviron(lookup))(t)
+	must.Get(environ.Read(lookup))(t)
+	must.Get(environ.Read(lookup, room.Variables(rooms.All())...))(t)
+	must.Get(environ.ReadConsole(lookup))(t)
 	for name := range known { // a variable that was replaced is read only to be refused
 		lookup := func(asked string) (string, bool) { return map[bool]string{true: "x"}[asked == name], asked == name }
-		_, err := config.FromEnviron(lookup)
-		_, ofConsole := config.ConsoleFromEnviron(lookup)
+		_, err := environ.Read(lookup)
+		_, ofConsole := environ.ReadConsole(lookup)
 		if strings.Contains(fmt.Sprint(err, ofConsole), "does not read this any more") {
 			delete(known, name)
 		}
@@ -87,19 +87,19 @@ func TestKubernetes_ConsoleAndRoomsRunWithWhatTheyNeed(t *testing.T) {
 	must.Do(t, yaml.Unmarshal(text, &values))
 	for name, more := range map[string]map[string]string{
 		"on the loopback": {},
-		"with its proxy": {config.EnvConsoleProxies: "127.0.0.1", config.EnvConsoleUserHeader: "X-Forwarded-Email", config.EnvConsoleHosts: "console.example",
-			config.EnvConsoleOperators: "ann@shop.example"},
+		"with its proxy": {environ.EnvConsoleProxies: "127.0.0.1", environ.EnvConsoleUserHeader: "X-Forwarded-Email", environ.EnvConsoleHosts: "console.example",
+			environ.EnvConsoleOperators: "ann@shop.example"},
 	} {
 		env := maps.Clone(values.Console.Env)
 		maps.Copy(env, more)
-		c, err := config.ConsoleFromEnviron(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		c, err := environ.ReadConsole(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 		expect.That(t, err == nil && c.OnLoopback() && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
 	}
-	expect.Equal(t, values.Env[config.EnvDSN+"_FILE"], "/run/secrets/database/dsn", "the file of the DSN")
+	expect.Equal(t, values.Env[environ.EnvDSN+"_FILE"], "/run/secrets/database/dsn", "the file of the DSN")
 	for _, r := range rooms.All() {
 		for _, role := range r.Roles {
 			for _, name := range requiredVariables(t, "../topics.yaml", []string{"run", role.Name, "--config=/etc/orderclose/topics.yaml"}) {
-				has := role.Database && name == config.EnvDSN || role.Kafka && name == config.EnvBrokers || slices.Contains(r.Variables, name)
+				has := role.Database && name == environ.EnvDSN || role.Kafka && name == environ.EnvBrokers || slices.Contains(r.Variables, name)
 				expect.That(t, has, "the role %s needs %s, which its pod does not have", role.Name, name)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -49,13 +49,13 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 		if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/secrets"}) || u["EnvironmentFile"][0] != "/etc/orderclose/environment" {
 			t.Errorf("%s reads secrets from %v, and variables from %v", name, u["LoadCredential"], u["EnvironmentFile"])
 		}
-		files := map[string]bool{config.EnvBrokers: true} // in the environment file
+		files := map[string]bool{environ.EnvBrokers: true} // in the environment file
 		for _, variable := range room.Variables(rooms.All()) {
 			files[variable] = true
 		}
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
-			if e == config.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same
+			if e == environ.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same
 				continue
 			}
 			expect.That(t, known[variable] && strings.HasPrefix(file, "%d/secret_"), "%s sets %s", name, e)
@@ -77,7 +77,7 @@ func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	if code := fmt.Sprint(int(cli.Fenced)); !slices.Equal(u["RestartPreventExitStatus"], []string{code}) {
 		t.Errorf("it is not restarted after %v, want %s: two processes with one instance would end each other for ever", u["RestartPreventExitStatus"], code)
 	}
-	expect.That(t, slices.Contains(u["Environment"], config.EnvInstance+"=%H-%i"), "it has no instance")
+	expect.That(t, slices.Contains(u["Environment"], environ.EnvInstance+"=%H-%i"), "it has no instance")
 	stop, err := time.ParseDuration(u["TimeoutStopSec"][0] + "s")
 	t.Chdir("..") // stopTimeout reads the code relative to it
 	if err != nil || stop <= stopTimeout(t)+time.Second {
@@ -91,7 +91,7 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 	if want := []string{"/usr/local/bin/orderclose-payments --config /etc/orderclose/payments.yaml"}; !slices.Equal(u["ExecStart"], want) {
 		t.Errorf("it starts %v", u["ExecStart"])
 	}
-	if want := []string{config.EnvDSN + "_FILE=%d/secret_db_dsn", config.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {
+	if want := []string{environ.EnvDSN + "_FILE=%d/secret_db_dsn", environ.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {
 		t.Errorf("its variables are %v", u["Environment"])
 	}
 	if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/payments-secrets"}) || !slices.Equal(u["Restart"], []string{"always"}) ||
@@ -103,7 +103,7 @@ func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
 		text := must.Get(os.ReadFile("../payments/cmd/orderclose-payments/" + name))(t)
 		code += string(text)
 	}
-	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}",
+	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{environ.EnvDSN, environ.EnvPaymentSecret}",
 		`flags.String("config"`} {
 		expect.That(t, strings.Contains(code, want), "the command does not say %q any more: adapt the unit, and this test", want)
 	}

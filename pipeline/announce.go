@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -140,7 +140,7 @@ func (a *App) logFenced(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 	defer cancel()
 	own, other := hostAndPID(), "unknown"
-	state, _ := ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control).Read(ctx, time.Now()) // without an answer it is unknown
+	state, _ := control.New(a.conns.Kafka, a.o.Config.Topics.Control).Read(ctx, time.Now()) // without an answer it is unknown
 	for _, p := range state.Processes {
 		if p.Instance == a.o.Instance && p.At != own && !p.Ended {
 			other = p.Name + " at " + p.At

@@ -2,7 +2,9 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -45,4 +47,20 @@ type failingSince time.Time
 
 func (s failingSince) Failing() (since time.Time, cause string) {
 	return time.Time(s), "the answer unknown"
+}
+
+func TestProcessName_NamesRolesHostProcessAndPort(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	process := fmt.Sprintf("@%s:%d", host, os.Getpid())
+	got, want := (&Options{Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay"+process+":9464"
+	expect.That(t, got == want, "%s, want %s", got, want)
+	if got, want := (&Options{}).ProcessName([]Role{Closer, Relay}), "closer+relay"+process; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := (&Options{Instance: "relay-0", Listen: "127.0.0.1:9464"}).ProcessName([]Role{Relay}), "relay@relay-0:9464"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }

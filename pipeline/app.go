@@ -24,15 +24,12 @@
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
-//	reminders.go    reminds of unpaid orders before their deadline
 //	announce.go     the name of this process, its delays, and another process with the same instance
-//	compensator.go  the role that sweeps, and why a sweep found orders
-//	sweeper.go      the role Sweeper, which closes orders without Kafka
-//	recheck.go      what the compensator asks the payment provider again
+//	compensator.go  the role that sweeps, its works, and the role Sweeper, which closes orders without Kafka
 //	console.go      Host, and the role Console, which package webconsole serves
 //	events.go       ReadEvents
 //	pauses.go       pauses of closing
-//	measure.go      overdue records and orders, dead letters, and writes that fail: what is measured beside the roles
+//	measure.go      overdue records, and writes that fail: what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready, and their listener
 //
@@ -54,8 +51,9 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/reload"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -89,7 +87,7 @@ type App struct {
 	metrics  *appMetrics
 	ready    readiness
 
-	reloader    *config.Reloader              // nil: no TopicsFile
+	reloader    *reload.Reloader              // nil: no TopicsFile
 	live        atomic.Pointer[config.Config] // the configuration in effect
 	picked      atomic.Pointer[orderclose.Buckets]
 	changed     chan struct{} // a token: live has changed
@@ -165,7 +163,7 @@ func (a *App) CreateTopics(ctx context.Context) error {
 	if a.conns.Kafka == nil {
 		return errNoBrokers
 	}
-	_, left, err := a.conns.Kafka.Apply(ctx, ops.TopicSpecs(a.config()))
+	_, left, err := a.conns.Kafka.Apply(ctx, topics.Specs(a.config()))
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d differences remain, such as topic %s: %s; %s", len(left), left[0].Topic, left[0].What, left[0].Fix)
 	}
@@ -301,7 +299,7 @@ func (a *App) runPart(ctx context.Context, p part) error {
 		started = append(started, "database", name)
 	}
 	if p.role == Relay {
-		started = append(started, "topics", ops.Durability(a.config()))
+		started = append(started, "topics", topics.Durability(a.config()))
 	}
 	a.o.Logger.Info("started", started...)
 	defer a.o.Logger.Info("stopped", "role", p.role)

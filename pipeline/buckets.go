@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // bucketsRetryInterval is the interval between checks of the delay topics while some of them
@@ -35,8 +35,8 @@ func (a *App) keepBuckets(ctx context.Context, relaying bool) {
 		picked, err := a.existingBuckets(limited)
 		if relaying {
 			known, failed := served, error(nil)
-			if served, failed = ops.Served(limited, a.conns.Kafka, a.config()); failed != nil {
-				served, err = ops.Union(served, known), errors.Join(err, failed)
+			if served, failed = topics.Served(limited, a.conns.Kafka, a.config()); failed != nil {
+				served, err = topics.Union(served, known), errors.Join(err, failed)
 			}
 		}
 		cancel()

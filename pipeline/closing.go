@@ -11,8 +11,9 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/room"
 )
@@ -83,7 +84,7 @@ func (a *App) httpMethod(c config.Service) (closeMethod, error) {
 		Logger: a.o.Logger.With("service", c.URL), Metrics: a.metrics,
 	})
 	if err != nil {
-		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s (Options.Secrets.HTTP)", err, config.EnvHTTPSecret)
+		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s (Options.Secrets.HTTP)", err, environ.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
 	a.ready.hints.addFunc("closing service", func() string { return whyFailing(s) })
@@ -100,7 +101,7 @@ func (a *App) withPayment(method closeMethod, c config.PaymentService) (closeMet
 	if provider == nil {
 		service, err := payment.NewHTTP(payment.HTTPOptions{URL: c.URL, Secrets: a.o.Secrets.Payment, Transport: a.o.Services})
 		if err != nil {
-			return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s (Options.Secrets.Payment)", err, config.EnvPaymentSecret)
+			return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s (Options.Secrets.Payment)", err, environ.EnvPaymentSecret)
 		}
 		a.closers = append(a.closers, service)
 		provider, logger = service, logger.With("service", c.URL)
@@ -159,5 +160,5 @@ func (a *App) sweepSource() (sweepSource, error) {
 // closes them. The source is the database, and a service may do the closing.
 type sweepStore struct {
 	sweepSource
-	bisect.Wrapped
+	closing.Wrapped
 }

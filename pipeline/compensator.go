@@ -5,13 +5,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/works"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -32,7 +38,7 @@ func (a *App) buildCompensator() (part, error) {
 		return part{}, err
 	}
 	o.LockChecked = a.lockChecked
-	o.Works = append(a.countOrders(), a.remind()...)
+	o.Works = a.works()
 	loop, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
@@ -42,6 +48,22 @@ func (a *App) buildCompensator() (part, error) {
 		role = Sweeper
 	}
 	return part{role, needs, loop.Run}, nil
+}
+
+// works returns what the holder of the lock does beside the loop. Orders that are not in the database are neither counted nor reminded of.
+func (a *App) works() []compensator.Work {
+	db, delays := a.conns.Store, func() orderclose.Delays { return a.config().Delays }
+	if _, own := a.o.Store.(sweepSource); own || db == nil {
+		if works.Remind(delays().Rules) {
+			a.o.Logger.Warn("no reminders are written: the rules of delays.rules with remind need the orders in the database")
+		}
+		return nil
+	}
+	listed := func() map[string]time.Duration { return delays().ByCategory }
+	return []compensator.Work{
+		works.CountOrders(db, listed, a.metrics.OverdueOrders, a.metrics.LatePayments, a.o.Logger),
+		works.Reminders(db, delays, a.metrics.Reminders, a.o.Logger),
+	}
 }
 
 // Compensator returns a compensator with the configured settings, for a pass by hand.
@@ -67,7 +89,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	}
 	c := a.config().Compensator
 	o := compensator.Options{
-		Store:      sweepStore{source, bisect.Wrapped{Store: method.store}},
+		Store:      sweepStore{source, closing.Wrapped{Store: method.store}},
 		Name:       a.o.Config.Topics.Close, // distinguishes pipelines that share a database
 		Period:     c.Period,
 		Rate:       c.Rate,
@@ -132,4 +154,72 @@ func (a *App) useLocks(o *compensator.Options) error {
 		o.Leases = a.conns.Store
 	}
 	return err
+}
+
+// recheck returns how the compensator asks the payment provider again about closed orders; nil if there is
+// no provider, if closer.payment.recheck is empty, or if the orders that were closed are not in source.
+func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
+	method, err := a.closeMethodOnce()
+	c := a.o.Config.Closer.Payment
+	closed, ok := source.(works.ClosedStore)
+	if err != nil || method.provider == nil || len(c.Recheck) == 0 || !ok {
+		return nil, err
+	}
+	ask := func(ctx context.Context, ids []string) ([]payment.Answer, error) {
+		answers, err := method.provider.Ask(ctx, ids)
+		for i, answer := range answers {
+			if answer == payment.Cancelled {
+				answers[i] = payment.Unpaid
+			}
+		}
+		return answers, err
+	}
+	logger := a.o.Logger.With("stage", compensator.Stage, "asked_again", true)
+	asker, err := payment.New(payment.Options{
+		Store: works.LateStore{ClosedStore: closed, Logger: logger}, Provider: payment.ProviderFunc(ask), Batch: c.Batch, // a ProviderFunc cannot cancel
+		Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &compensator.Recheck{Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate}, nil
+}
+
+// DefaultSweepEvery is the default of Options.SweepEvery.
+const DefaultSweepEvery = 5 * time.Second
+
+// sweepAlone returns the roles with a compensator in place of a sweeper.
+func (a *App) sweepAlone(roles []Role) ([]Role, error) {
+	i := slices.Index(roles, Sweeper)
+	if i < 0 {
+		return roles, nil
+	}
+	if slices.ContainsFunc(roles, func(r Role) bool {
+		of, _ := a.role(r)
+		return r != Sweeper && r != Console && (of.New == nil || of.Kafka)
+	}) {
+		return nil, errors.New("the role sweeper closes all orders by itself: run no other role beside it but console, and those of rooms that need no Kafka")
+	}
+	if a.conns.Kafka != nil {
+		return nil, errors.New("the role sweeper does not use Kafka: name no brokers, or run the roles of the pipeline")
+	}
+	if a.o.SweepEvery != 0 && a.o.SweepEvery < time.Second {
+		return nil, fmt.Errorf("Options.SweepEvery is %v: want 1s or more", a.o.SweepEvery)
+	}
+	a.alone = true
+	roles = slices.Clone(roles)
+	roles[i] = Compensator
+	return roles, nil
+}
+
+// dropOutbox deletes, beside a sweeper, old rows of the outboxes, until ctx ends.
+func (a *App) dropOutbox(ctx context.Context) {
+	if a.conns.Store == nil {
+		return
+	}
+	boxes := []wire.Outbox{wire.ScheduleOutbox}
+	if room.TakerOfEvents(a.o.Rooms, a.o.Config) == "" { //mutant:unsent-events-dropped
+		boxes = append(boxes, wire.EventOutbox)
+	}
+	works.DropOutbox(ctx, a.conns.Store, boxes, a.o.Logger)
 }

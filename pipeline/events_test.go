@@ -19,8 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -122,7 +122,7 @@ func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
 	_, good, damaged := newBroker(t, "control", 1, "sweeper-of-the-shop")
 	m := must.Get(wire.Sweep{StartedAt: time.Now(), Holder: "sweeper-of-the-shop"}.Encode())(t)
 	must.Get(good.Append(t.Context(), "control", 0, []wire.Message{m}))(t)
-	state := must.Get(ops.NewControl(damaged, "control").Read(t.Context(), time.Now()))(t)
+	state := must.Get(control.New(damaged, "control").Read(t.Context(), time.Now()))(t)
 	expect.Equal(t, len(state.Sweeps), 1, "sweeps")
 }
 

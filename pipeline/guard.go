@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // guardInterval is the interval between checks of the topics. A changed setting loses records
@@ -77,5 +77,5 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 func (a *App) findings(ctx context.Context) (findings []kafka.Finding, unseen []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return a.conns.Kafka.CheckVisible(ctx, ops.TopicSpecs(a.config()))
+	return a.conns.Kafka.CheckVisible(ctx, topics.Specs(a.config()))
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -164,7 +164,7 @@ const (
 func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("%w: listen on another host:port; of the command orderclose, set %s", err, config.EnvListen)
+		return fmt.Errorf("%w: listen on another host:port; of the command orderclose, set %s", err, environ.EnvListen)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
 	return ServeOn(ctx, listener, handler, logger)

@@ -12,7 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -86,9 +86,9 @@ func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
 		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
 			reader := must.Get(servers.Connect("reader"))(t)
 			defer reader.Close()
-			control := ops.NewControl(reader.Kafka, "order-close-control")
-			announced := func() ops.Process {
-				state, err := control.Read(t.Context(), time.Now())
+			announcements := control.New(reader.Kafka, "order-close-control")
+			announced := func() control.Process {
+				state, err := announcements.Read(t.Context(), time.Now())
 				must.That(t, err == nil && len(state.Processes) == 1, "%+v, %v", state.Processes, err)
 				return state.Processes[0]
 			}

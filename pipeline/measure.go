@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 )
@@ -36,94 +36,17 @@ func (a *App) checkRecords(ctx context.Context) {
 		return
 	}
 	a.metrics.Waiting(r)
-	if worst, found := r.Worst(ops.OverdueLimit); found {
+	if worst, found := r.Worst(backlog.OverdueLimit); found {
 		a.o.Logger.Error("records are overdue: run orderclose status", "topic", worst.Topic.Topic, "partition", worst.Partition.Partition,
 			"offset", worst.Record().Offset, "overdue", time.Duration(worst.Partition.Overdue*float64(time.Second)).Round(time.Second), "partitions", worst.Count)
 	}
 }
 
 // waitingRecords returns the state of the topics in which records of orders wait.
-func (a *App) waitingRecords(ctx context.Context) ops.Status {
-	targets := ops.WaitingTopics(ctx, a.conns.Kafka, a.config())
-	return ops.ReadStatus(ctx, a.conns.Kafka, targets, a.clock.Time)
+func (a *App) waitingRecords(ctx context.Context) backlog.Status {
+	targets := backlog.Topics(ctx, a.conns.Kafka, a.config())
+	return backlog.ReadStatus(ctx, reads.Log{Cluster: a.conns.Kafka}, targets, a.clock.Time)
 }
-
-const (
-	countAtRest   = 30 * time.Second // between two counts while no order is overdue
-	countInterval = 5 * time.Second  // between two counts while some are
-	lateInterval  = time.Minute      // between two counts of payments that came late
-	countTimeout  = 30 * time.Second // of one count
-	countShare    = 10               // a count that took long is followed by a pause of this many times its duration
-	countRarest   = 45 * time.Second // the longest such pause: an alert compares the number with that of a minute ago
-	countHolds    = time.Minute      // how long a count stands for those that failed since
-)
-
-// countOrders returns the work that counts the overdue orders and the late payments in the database; nil if there is nothing to count.
-func (a *App) countOrders() []compensator.Work {
-	if _, own := a.o.Store.(sweepSource); own || a.conns.Store == nil {
-		return nil
-	}
-	asked := ops.Pipeline{Store: a.conns.Store}
-	if a.conns.Kafka != nil {
-		asked.Control = ops.NewControl(a.conns.Kafka, a.o.Config.Topics.Control)
-	}
-	var late *store.LateSummary // nil: not known
-	var lateAt time.Time
-	count := func(ctx context.Context) (ops.OverdueOrders, error) {
-		asked.Config = a.config()
-		if late == nil || time.Since(lateAt) >= lateInterval {
-			if sum, err := asked.CountLate(ctx); err == nil {
-				late, lateAt = &sum, time.Now()
-			} else {
-				late = nil
-				a.o.Logger.Warn("late payments cannot be counted, will retry", "err", err)
-			}
-		}
-		return asked.OverdueOrders(ctx)
-	}
-	report := func(o ops.OverdueOrders) {
-		if o.At.IsZero() {
-			late = nil
-		}
-		a.metrics.OverdueOrders(o)
-		a.metrics.LatePayments(late)
-	}
-	c := &orderCounter{count: count, report: report, logger: a.o.Logger}
-	return []compensator.Work{{Do: c.once, Idle: c.idle}}
-}
-
-// orderCounter counts overdue orders.
-type orderCounter struct {
-	count   func(context.Context) (ops.OverdueOrders, error)
-	report  func(ops.OverdueOrders) // the zero value: they are not known, or another process counts
-	logger  *slog.Logger
-	counted time.Time // when a count last succeeded
-}
-
-// once counts once, and returns the time until the next count. After a failed count the last one holds for a minute.
-func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
-	limited, cancel := context.WithTimeout(ctx, countTimeout)
-	defer cancel()
-	began := time.Now()
-	o, err := c.count(limited)
-	rest := min(countShare*time.Since(began), countRarest)
-	switch {
-	case ctx.Err() != nil:
-	case err == nil:
-		c.counted = time.Now()
-		if c.report(o); o.Orders+o.Paused > 0 {
-			return max(countInterval, rest)
-		}
-	default:
-		c.logger.Warn("overdue orders cannot be counted, will retry", "err", err)
-		if time.Since(c.counted) > countHolds {
-			c.idle()
-		}
-	}
-	return max(countAtRest, rest)
-}
-
-func (c *orderCounter) idle() { c.report(ops.OverdueOrders{}) }
 
 // writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.
 const writeProbeInterval = 15 * time.Second

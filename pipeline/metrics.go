@@ -8,11 +8,11 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -152,7 +152,7 @@ func (m *appMetrics) Delays(d orderclose.Delays) {
 
 // Waiting sets what waits in each topic, and the number of topics and partitions with a problem.
 // Topics that are not in r, or of which nothing is known, lose their values.
-func (m *appMetrics) Waiting(r ops.Status) {
+func (m *appMetrics) Waiting(r backlog.Status) {
 	m.waiting.Reset()
 	m.waitingOverdue.Reset()
 	m.waitingFarthest.Reset()
@@ -167,7 +167,7 @@ func (m *appMetrics) Waiting(r ops.Status) {
 }
 
 // OverdueOrders sets how many orders are overdue in the database. The zero value removes all numbers.
-func (m *appMetrics) OverdueOrders(o ops.OverdueOrders) {
+func (m *appMetrics) OverdueOrders(o backlog.OverdueOrders) {
 	m.overdue.Reset()
 	m.overduePaused.Reset()
 	m.overdueOldest.Reset()

@@ -1,12 +1,23 @@
 package pipeline
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -29,10 +40,10 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.CallLimit("close", 500*time.Millisecond)
 	m.CallsFailing("close", now)
 	m.PaymentAnswers("unknown", 3)
-	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{{Topic: "gone"}}})
+	m.Waiting(backlog.Status{At: now, Topics: []backlog.TopicStatus{{Topic: "gone"}}})
 	due := now.Add(time.Hour)
-	m.Waiting(ops.Status{At: now, Topics: []ops.TopicStatus{
-		{Topic: "delay_5m", Waiting: 7, Partitions: []ops.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: due}}},
+	m.Waiting(backlog.Status{At: now, Topics: []backlog.TopicStatus{
+		{Topic: "delay_5m", Waiting: 7, Partitions: []backlog.PartitionStatus{{Overdue: 2}, {Overdue: 9, FarthestDue: due}}},
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
 	m.Delays(orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"gone": time.Minute}})
@@ -41,8 +52,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	}})
 	expect.Equal(t, r.Series("delay_seconds"), 3, "series of delay_seconds, those of the last file")
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
-	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
-	m.OverdueOrders(ops.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
+	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
+	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
 	for _, c := range []struct {
 		name, label, value string
 		want               float64
@@ -91,8 +102,55 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if n := r.Series("late_payments_unresolved") + r.Series("late_payments_oldest_timestamp_seconds"); n != 0 {
 		t.Errorf("%d late_payments series that another process counts", n)
 	}
-	m.OverdueOrders(ops.OverdueOrders{})
+	m.OverdueOrders(backlog.OverdueOrders{})
 	if n := r.Series("overdue_orders") + r.Series("overdue_orders_paused") + r.Series("overdue_orders_oldest_seconds"); n != 0 {
 		t.Errorf("%d series of orders that another process counts", n)
 	}
+}
+
+// TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have failed. No second probe starts while one hangs.
+func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		trying := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		var reports []string
+		try := func(context.Context) error {
+			if trying++; trying > 1 {
+				t.Error("two probes at once")
+			}
+			defer func() { trying-- }()
+			if now := time.Since(began); now < 40*time.Second || now > 90*time.Second {
+				return nil
+			}
+			time.Sleep(5 * time.Second) // the store's own limit
+			return errors.New("read-only")
+		}
+		report := func(failing time.Duration, err error) {
+			if reports = append(reports, fmt.Sprintf("%v %v", failing, err)); len(reports) == 6 {
+				cancel()
+			}
+		}
+		probeWrites(ctx, slog.New(slog.DiscardHandler), try, report)
+		want := []string{"0s <nil>", "0s <nil>", "0s read-only", "20s read-only", "40s read-only", "0s <nil>"}
+		expect.That(t, slices.Equal(reports, want), "got %q, want %q", reports, want)
+	})
+}
+
+func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
+	defer a.Close()
+	_, body := get(t, a.Handler(false), "/metrics")
+	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
+		expect.That(t, strings.Contains(body, "\n"+want), "no %s", want)
+	}
+}
+
+// The program registers them before or after New, under labels of its own.
+func TestNew_LeavesTheRuntimeToAProgramWithARegistry(t *testing.T) {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector())
+	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, r)}))(t)
+	defer a.Close()
+	r.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

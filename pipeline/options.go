@@ -20,7 +20,9 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/reload"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
@@ -37,11 +39,11 @@ type Config = config.Config
 // Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is required by closer.http.url; Payment,
 // a []string, by closer.payment.url. Each secret is whsec_ and 24 to 64 bytes in base64. A request has a signature by each secret of its list, so
 // that a secret can be replaced. Printing or logging Secrets hides them.
-type Secrets = config.Secrets
+type Secrets = environ.Secrets
 
 // Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as buckets.10s; From and To are the values, "" if the key
 // was added or removed. If Live is true, the change takes effect now; otherwise when the program starts again. String describes it in one line.
-type Change = config.Change
+type Change = reload.Change
 
 // Load reads a topics.yaml, with the keys of the rooms of a program: pass the same as in Options.Rooms. The error names each mistake
 // with its line, such as the key of a room that the program does not have; room.Others skips such keys, and room.WithoutKafka
@@ -127,8 +129,8 @@ type Options struct {
 }
 
 var (
-	errNoBrokers  = fmt.Errorf("there is no Kafka cluster: set %s, or Servers.Brokers", config.EnvBrokers)
-	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN; or set Options.Store to close something else", config.EnvDSN)
+	errNoBrokers  = fmt.Errorf("there is no Kafka cluster: set %s, or Servers.Brokers", environ.EnvBrokers)
+	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN; or set Options.Store to close something else", environ.EnvDSN)
 )
 
 // complete reads TopicsFile and sets the defaults.
@@ -144,7 +146,7 @@ func (o *Options) complete() (err error) {
 			return err
 		}
 	}
-	if !config.ValidInstance(o.Instance) {
+	if !environ.ValidInstance(o.Instance) {
 		return errors.New("pipeline: Options.Instance has other characters than letters, digits, '.', '_' and '-', or more than 100")
 	}
 	if len(o.Config.Buckets) == 0 {
@@ -199,12 +201,12 @@ type Servers struct {
 }
 
 // Environment is what environment variables say. FromEnvironment makes it. Printing it hides all secrets.
-type Environment = config.Servers
+type Environment = environ.Servers
 
 // FromEnvironment returns Options with the servers, secrets and services that the environment variables of the command orderclose name
 // (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each variable with an invalid value, and shows no value.
 func FromEnvironment(rooms ...room.Room) (Options, error) {
-	s, err := config.FromEnviron(os.LookupEnv, config.Variables(room.Variables(rooms)...)...)
+	s, err := environ.Read(os.LookupEnv, environ.Variables(room.Variables(rooms)...)...)
 	if err != nil {
 		return Options{}, err
 	}
@@ -220,7 +222,7 @@ func FromEnvironment(rooms ...room.Room) (Options, error) {
 type Connections = clients.Clients
 
 func connect(s Servers, cfg *Config, logger *slog.Logger) (Connections, error) {
-	return clients.Connect(config.Servers{
+	return clients.Connect(environ.Servers{
 		Brokers: s.Brokers, Kafka: kafka.Security{TLS: s.TLS, SASL: s.SASL},
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}, clients.Database{MySQL: s.MySQL, Postgres: s.Postgres, MaxConns: s.MaxConns}, cfg, logger)

@@ -7,11 +7,12 @@ import (
 	"net/http"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/reload"
 )
 
 // newReloader returns the reloader of topics.yaml.
-func (a *App) newReloader() *config.Reloader {
-	return config.NewReloader(config.ReloadOptions{
+func (a *App) newReloader() *reload.Reloader {
+	return reload.New(reload.Options{
 		File: a.o.TopicsFile, Running: a.o.Config, Rooms: a.o.sections(),
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,

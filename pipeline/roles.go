@@ -7,7 +7,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/delayrelay"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/room"
 )
@@ -16,7 +16,7 @@ import (
 func Roles(rooms []room.Room) []room.Role {
 	all := []room.Role{
 		{Name: string(Relay), Kafka: true, Buckets: true},
-		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return c.Closer.Needs() }},
+		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return environ.OfClosing(c.Closer) }},
 		{Name: string(Compensator), Variables: sweepVariables},
 		{Name: string(Outbox), Kafka: true, Database: true, Buckets: true},
 		{Name: string(Sweeper), Variables: sweepVariables},
@@ -30,9 +30,9 @@ func Roles(rooms []room.Room) []room.Role {
 // sweepVariables returns the variables that a sweep requires. It finds overdue orders in the
 // database, also if a service closes them.
 func sweepVariables(c *Config) []string {
-	needs := c.Closer.Needs()
-	if !slices.Contains(needs, config.EnvDSN) {
-		needs = append(needs, config.EnvDSN)
+	needs := environ.OfClosing(c.Closer)
+	if !slices.Contains(needs, environ.EnvDSN) {
+		needs = append(needs, environ.EnvDSN)
 	}
 	return needs
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -85,7 +86,7 @@ func published(t *testing.T, servers *pipelinetest.Servers, cfg *pipeline.Config
 	log := c.Kafka
 	end := log.Offsets(t.Context(), []kafka.OffsetQuery{{Topic: cfg.Topics.Events, At: []kafka.Moment{kafka.LogEnd}}})[0]
 	must.That(t, end.Err == nil, "%v", end.Err)
-	must.Get(kafka.Scan(t.Context(), log, cfg.Topics.Events, kafka.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {
+	must.Get(reads.Scan(t.Context(), log, cfg.Topics.Events, reads.Span{End: end.Offsets[0]}, func(f wire.Fetched) error {
 		for _, r := range f.Records {
 			m, err := r.Message()
 			header, _ := m.Header(orderclose.HeaderContentType)

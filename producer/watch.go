@@ -6,11 +6,12 @@ import (
 	"sync"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/reload"
 )
 
 // watcher applies changes of the topics file to a Producer.
 type watcher struct {
-	reloader *config.Reloader
+	reloader *reload.Reloader
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -18,7 +19,7 @@ type watcher struct {
 // watch prepares reloads of the file, and starts to watch it if Options.Watch is set.
 func (p *Producer) watch(given Options, file *config.Config) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p.watcher = &watcher{cancel: cancel, reloader: config.NewReloader(config.ReloadOptions{
+	p.watcher = &watcher{cancel: cancel, reloader: reload.New(reload.Options{
 		File: given.TopicsFile, Running: file, Rooms: []config.AnySection{config.OtherRooms()}, Logger: p.o.Logger,
 		Apply: func(next *config.Config) {
 			o := given

@@ -21,8 +21,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/migrations"
@@ -47,7 +48,7 @@ type Room struct {
 }
 
 // Check is a question about the pipeline, and what its answer means.
-type Check = ops.Check
+type Check = health.Check
 
 // Role is a part of the pipeline that a process can run, by its name: orderclose run NAME, or App.Run.
 type Role struct {
@@ -91,7 +92,7 @@ type Host struct {
 	Config    *config.Config            // at the start
 	Live      func() *config.Config     // in effect now
 	Buckets   func() orderclose.Buckets // that records are put into now
-	Servers   config.Servers            // what the environment names
+	Servers   environ.Servers           // what the environment names
 	Services  http.RoundTripper         // the transport to services; nil: the network
 	Kafka     *Cluster                  // nil: the process has none
 	Log       partition.Log             // of Kafka; consumers of a topic that does not exist wait for it

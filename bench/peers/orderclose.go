@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -144,13 +144,13 @@ func (p *pipeline) dsn(database string) string {
 // command returns a command of the program with its environment.
 func (p *pipeline) command(arguments ...string) *exec.Cmd {
 	cmd := exec.Command(p.run.Program, append(arguments, "--config", p.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+p.run.Servers["kafka"], config.EnvListen+"=127.0.0.1:0",
-		config.EnvInstance+"=peers") // as the systemd unit: the one process of its groups
+	cmd.Env = append(os.Environ(), environ.EnvBrokers+"="+p.run.Servers["kafka"], environ.EnvListen+"=127.0.0.1:0",
+		environ.EnvInstance+"=peers") // as the systemd unit: the one process of its groups
 	if p.db != nil {
-		cmd.Env = append(cmd.Env, config.EnvDSN+"="+p.dsn(p.database()))
+		cmd.Env = append(cmd.Env, environ.EnvDSN+"="+p.dsn(p.database()))
 	}
 	if redis := p.run.Servers["redis"]; redis != "" {
-		cmd.Env = append(cmd.Env, config.EnvRedis+"=redis://"+redis+"/0")
+		cmd.Env = append(cmd.Env, environ.EnvRedis+"=redis://"+redis+"/0")
 	}
 	return cmd
 }

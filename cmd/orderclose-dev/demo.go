@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
@@ -55,7 +55,7 @@ started.`,
 	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "the random seed, which decides what happens to which order")
 	cmd.Flags().BoolVar(&d.real, "real", false, "run on real servers")
 	cmd.Flags().StringVar(&d.database, "database", "",
-		"run on real servers with this kind of database: mariadb, mysql or postgres; default: that of "+config.EnvDSN)
+		"run on real servers with this kind of database: mariadb, mysql or postgres; default: that of "+environ.EnvDSN)
 	cmd.Flags().StringVarP(&d.output, "output", "o", "table", "how to print the summary: table or json")
 	cmd.Flags().BoolVar(&d.debug, "debug", false, "log at debug level")
 	return cmd

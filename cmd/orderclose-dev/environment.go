@@ -23,10 +23,11 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
@@ -119,7 +120,7 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 }
 
 // databases are the variables that name a server of each kind of database, as make up prints them.
-var databases = map[string]string{"mariadb": config.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
+var databases = map[string]string{"mariadb": environ.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"}
 
 // openReal opens the servers that the environment names. variable has the database; empty: it is that of the
 // pipeline.
@@ -154,10 +155,10 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, variable strin
 
 // realServers returns the servers that the environment names, or those that make up started. The value of
 // variable, if it is not empty, replaces the database.
-func realServers(env cli.Env, variable string) (config.Servers, error) {
-	from := func(lookup func(string) (string, bool)) (config.Servers, error) {
-		return config.FromEnviron(func(name string) (string, bool) {
-			if name == config.EnvDSN && variable != "" {
+func realServers(env cli.Env, variable string) (environ.Servers, error) {
+	from := func(lookup func(string) (string, bool)) (environ.Servers, error) {
+		return environ.Read(func(name string) (string, bool) {
+			if name == environ.EnvDSN && variable != "" {
 				name = variable
 			}
 			return lookup(name)
@@ -167,7 +168,7 @@ func realServers(env cli.Env, variable string) (config.Servers, error) {
 	if err != nil {
 		return servers, err
 	}
-	names := []string{config.EnvBrokers, config.EnvDSN, config.EnvRedis}
+	names := []string{environ.EnvBrokers, environ.EnvDSN, environ.EnvRedis}
 	missing := servers.Require(names...)
 	if missing == nil {
 		return servers, nil
@@ -207,7 +208,7 @@ func exports(s string) map[string]string {
 // dropTopics deletes what the demo created in Kafka and Redis.
 func (st *environment) dropTopics(ctx context.Context) error {
 	var names, groups []string
-	specs := ops.TopicSpecs(st.cfg)
+	specs := topics.Specs(st.cfg)
 	for _, spec := range specs {
 		names = append(names, spec.Name)
 		if spec.Group != "" {
@@ -225,7 +226,7 @@ func (st *environment) dropTopics(ctx context.Context) error {
 func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if _, _, err := st.Kafka.Apply(ctx, ops.TopicSpecs(st.cfg)); err != nil {
+	if _, _, err := st.Kafka.Apply(ctx, topics.Specs(st.cfg)); err != nil {
 		return err
 	}
 	p, err := producer.New(producer.Options{

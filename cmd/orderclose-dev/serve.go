@@ -25,9 +25,10 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
@@ -151,9 +152,9 @@ func (s *serve) run(ctx context.Context) error {
 
 // secrets returns the secrets that closing needs. It reads no other variable, because serve
 // has servers of its own.
-func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
-	needs := slices.DeleteFunc(c.Needs(), func(name string) bool { return name == config.EnvDSN })
-	named, err := config.FromEnviron(func(name string) (string, bool) {
+func (s *serve) secrets(c config.Closer) (environ.Secrets, error) {
+	needs := slices.DeleteFunc(environ.OfClosing(c), func(name string) bool { return name == environ.EnvDSN })
+	named, err := environ.Read(func(name string) (string, bool) {
 		if slices.Contains(needs, strings.TrimSuffix(name, "_FILE")) {
 			return s.env.LookupEnv(name)
 		}
@@ -168,7 +169,7 @@ func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
 // configureClosing configures how the shop closes an order at once: as the pipeline does, with
 // the payment provider asked first, or not at all if a service closes the orders. stop closes
 // the clients.
-func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer, secrets config.Secrets) (stop func(), err error) {
+func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer, secrets environ.Secrets) (stop func(), err error) {
 	switch {
 	case c.Kind == config.KindHTTP:
 		o.AskFirst = true
@@ -191,7 +192,7 @@ func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer,
 }
 
 // serve starts the servers, runs shop and pipeline until ctx ends, and stops the servers.
-func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
+func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets environ.Secrets, logger *slog.Logger) error {
 	servers, err := pipelinetest.OpenDevServers(ctx, pipelinetest.DevOptions{
 		Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, OnClose: []string{checkout.ReturnCoupons}, Logger: logger,
 	})
@@ -225,7 +226,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	defer c.Close()
-	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
+	if _, _, err := c.Kafka.Apply(ctx, topics.Specs(cfg)); err != nil {
 		return err
 	}
 	c.Store.UseTables(room.Tables(rooms.All(), cfg)...)

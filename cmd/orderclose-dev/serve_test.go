@@ -20,7 +20,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -180,7 +180,7 @@ func TestServe_AsksThePaymentProvider(t *testing.T) {
 	provider := httptest.NewServer(handler)
 	defer provider.Close()
 	file := writeTopics(t, "payment: {url: "+provider.URL+"}")
-	r := startServeIn(t, map[string]string{config.EnvPaymentSecret: serveSecret, config.EnvRedis: "none of serve's"}, "--dir", t.TempDir(), "--config", file)
+	r := startServeIn(t, map[string]string{environ.EnvPaymentSecret: serveSecret, environ.EnvRedis: "none of serve's"}, "--dir", t.TempDir(), "--config", file)
 	var o checkout.Order
 	for _, id := range []string{"paid", "unpaid", "unknown"} {
 		r.call(201, "POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, id), &o)
@@ -214,7 +214,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 	service := httptest.NewServer(handler)
 	defer service.Close()
 	file := writeTopics(t, "{http: {url: "+service.URL+"}}")
-	r := startServeIn(t, map[string]string{config.EnvHTTPSecret: serveSecret}, "--dir", t.TempDir(), "--config", file)
+	r := startServeIn(t, map[string]string{environ.EnvHTTPSecret: serveSecret}, "--dir", t.TempDir(), "--config", file)
 	var o checkout.Order
 	r.call(201, "POST", "/orders", `{"id":"soon","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
 	select {
@@ -231,7 +231,7 @@ func TestServe_ClosesThroughAService(t *testing.T) {
 
 func TestServe_RequiresTheSecretOfAService(t *testing.T) {
 	for variable, closer := range map[string]string{
-		config.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", config.EnvHTTPSecret: "{http: {url: http://127.0.0.1:1/}}",
+		environ.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", environ.EnvHTTPSecret: "{http: {url: http://127.0.0.1:1/}}",
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		out, stderr, code := runDev(t, "serve", "--dir", dir, "--config", writeTopics(t, closer))

@@ -27,11 +27,11 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -89,7 +89,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r.must(err)
 	r.clients = connections
 	r.onStop(connections.Close)
-	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
+	_, left, err := r.clients.Kafka.Apply(t.Context(), topics.Specs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.DB(), producer.SQLite)))
 	must.That(t, len(left) == 0, "%v", left)
 	for _, sku := range []string{"ink", "nib"} {

@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -190,8 +191,8 @@ func sentRecords(t *testing.T, broker, topic, id string) (n int) {
 	t.Helper()
 	cluster := must.Get(kafka.New(kafka.Options{Brokers: []string{broker}}))(t)
 	defer cluster.Close()
-	for _, s := range must.Get(cluster.Window(t.Context(), topic, kafka.LogStart, kafka.LogEnd))(t) {
-		must.Do(t, cluster.ReadSpan(t.Context(), topic, s, func(records []wire.RawRecord) error {
+	for _, s := range must.Get(reads.Log{Cluster: cluster}.Window(t.Context(), topic, kafka.LogStart, kafka.LogEnd))(t) {
+		must.Do(t, reads.Log{Cluster: cluster}.ReadSpan(t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, r := range records {
 				m := must.Get(r.Message())(t)
 				read, err := m.Decode()

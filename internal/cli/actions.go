@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
 )
@@ -26,7 +26,7 @@ console and calls of package admin have changed, who did it, and with what resul
 			if limit < 1 {
 				return Exit(Usage, fmt.Errorf("--limit is %d, want 1 or more", limit))
 			}
-			return with(c.open(config.EnvDSN))(func(s *session) error {
+			return with(c.open(environ.EnvDSN))(func(s *session) error {
 				all, err := s.Store.Actions(cmd.Context(), limit)
 				return c.answer(append([]store.Action{}, all...), err, func(w io.Writer) { printActions(w, all) })
 			})
@@ -82,7 +82,7 @@ func acts(cmd *cobra.Command) bool {
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
-	s, openErr := c.openAnySet([]string{config.EnvDSN, config.EnvBrokers})
+	s, openErr := c.openAnySet([]string{environ.EnvDSN, environ.EnvBrokers})
 	if openErr != nil {
 		return openErr
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -24,7 +24,7 @@ func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
 	var kept []string
 	_, end, err := r.kafka.Bounds(t.Context(), r.cfg.Topics.Control, 0)
 	must.Do(t, err)
-	must.Do(t, r.kafka.ReadSpan(t.Context(), r.cfg.Topics.Control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
+	must.Do(t, reads.Log{Cluster: r.kafka}.ReadSpan(t.Context(), r.cfg.Topics.Control, reads.Span{End: end}, func(records []wire.RawRecord) error {
 		for _, record := range records {
 			if m := must.Get(record.Message())(t); string(m.Key) == "action" {
 				kept = append(kept, string(m.Value))

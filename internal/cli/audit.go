@@ -14,6 +14,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
@@ -84,7 +86,7 @@ without differences if something could not be checked.`,
 			if err := errors.Join(errs[:]...); err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers))(func(s *session) error {
+			return with(c.openFor(func(*config.Config) []string { return []string{environ.EnvDSN} }, environ.EnvBrokers))(func(s *session) error {
 				c.attachKafka(s)
 				return c.auditIn(cmd.Context(), s, f, o)
 			})
@@ -106,7 +108,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	}
 	o.Bound = cmp.Or(o.Bound, missBound)
 	if s.Kafka != nil {
-		o.Log = s.Kafka
+		o.Log = reads.Log{Cluster: s.Kafka}
 	}
 	bar, begin := c.progress("audited"), time.Now()
 	o.Progress = func(done, total int64, more string) {
@@ -122,7 +124,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		return err
 	}
 	if s.Kafka == nil {
-		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+config.EnvBrokers)
+		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+environ.EnvBrokers)
 	}
 	return cmp.Or(out.end(sum), exitIf(sum.FindingCount > 0, Findings, "differences: %d, in %d orders", sum.FindingCount, sum.Orders),
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))

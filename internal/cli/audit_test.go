@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -127,7 +128,7 @@ func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	expect.That(t, code == 6 && strings.Contains(out, "not checked") && strings.Contains(out, r.cfg.Topics.Events), "exit %d\n%s", code, out)
 	r.kafka = nil
 	out, code = r.runAudit(r.shop(), "table", 10, window)
-	expect.That(t, code == 6 && strings.Contains(out, config.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
+	expect.That(t, code == 6 && strings.Contains(out, environ.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
 }
 
 func TestAudit_RefusesWrongArguments(t *testing.T) {
@@ -140,7 +141,7 @@ func TestAudit_RefusesWrongArguments(t *testing.T) {
 		{[]string{"audit", "--from", "1h", "--bound", "long"}, "--bound"},
 		{[]string{"audit", "--from", "1h", "--limit", "-1"}, "--limit"},
 		{[]string{"audit", "--from", "1h", "--limit", "0", "-o", "json"}, "jsonl"},
-		{[]string{"audit", "--from", "1h"}, config.EnvDSN},
+		{[]string{"audit", "--from", "1h"}, environ.EnvDSN},
 		{[]string{"status", "-o", "jsonl"}, "want table or json"},
 	} {
 		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)

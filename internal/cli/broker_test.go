@@ -13,7 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -55,7 +58,7 @@ func newSerialRig(t *testing.T) *rig {
 // cli runs a command against the broker.
 func (r *rig) cli(args ...string) (stdout, stderr string, code int) {
 	r.t.Helper()
-	return run(r.t, map[string]string{config.EnvBrokers: r.brokers}, append(args, "--config", r.file)...)
+	return run(r.t, map[string]string{environ.EnvBrokers: r.brokers}, append(args, "--config", r.file)...)
 }
 
 // json runs a command, checks its exit code, and decodes its output.
@@ -109,23 +112,23 @@ func TestBroker_TopicsCheckAndDoctorCompareTheTopicOfCommits(t *testing.T) {
 	r.json(&found, 3, "topics", "check")
 	must.That(t, len(found.Would)+len(found.Left) == 1 && found.Left[0].Topic == "__consumer_offsets" &&
 		strings.Contains(found.Left[0].What, "has 1 replicas, want 2"), "found %+v", found)
-	var result struct{ Verdict ops.Verdict }
+	var result struct{ Verdict health.Verdict }
 	r.json(&result, 3, "doctor")
-	named := slices.ContainsFunc(result.Verdict.Problems, func(p ops.Problem) bool {
-		return p.Kind == ops.TopicsDiffer && strings.Contains(p.Detail, "__consumer_offsets")
+	named := slices.ContainsFunc(result.Verdict.Problems, func(p health.Problem) bool {
+		return p.Kind == health.TopicsDiffer && strings.Contains(p.Detail, "__consumer_offsets")
 	})
 	expect.That(t, named, "doctor says %+v", result)
 }
 
 func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
-	var report ops.Status
+	var report backlog.Status
 	r.json(&report, 6, "status")
 	must.That(t, len(report.Topics) == 3 && report.Problems() == 3 && strings.Contains(report.Topics[0].Problem, "topics apply"), "without topics: %+v", report)
 	r.cli("topics", "apply")
 	now := time.Now()
 	r.put("delay_1h", 1, now, now.Add(time.Hour))
-	report = ops.Status{}
+	report = backlog.Status{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
 	if p.Waiting != 1 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil ||
@@ -134,7 +137,7 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	}
 
 	r.put("delay_1m", 0, now.Add(-3*time.Minute), now) // its release was two minutes ago
-	report = ops.Status{}
+	report = backlog.Status{}
 	stderr := r.json(&report, 3, "status")
 	if p := report.Topics[0].Partitions[0]; p.Overdue < 120 || p.Head.Key != "order-17" {
 		t.Errorf("an overdue record: %+v", p)
@@ -150,7 +153,7 @@ func TestBroker_StatusReadsBehindAHeadThatIsNotDue(t *testing.T) {
 	now := time.Now()
 	r.put("delay_1m", 0, now.Add(time.Hour), now.Add(2*time.Hour))
 	r.put("delay_1m", 0, now.Add(-5*time.Minute), now.Add(-4*time.Minute))
-	var report ops.Status
+	var report backlog.Status
 	stderr := r.json(&report, 3, "status")
 	p := report.Topics[0].Partitions[0]
 	if p.Overdue < 240 || p.Head == nil || p.Head.Offset != 0 || p.Late == nil || p.Late.Offset != 1 || !strings.Contains(stderr, "delay_1m/0 at offset 1") {
@@ -179,10 +182,10 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	}()
 	<-served
 	<-served
-	var report ops.Status
+	var report backlog.Status
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		report = ops.Status{}
+		report = backlog.Status{}
 		out, _, _ := r.cli("status", "-o", "json")
 		must.Do(t, json.Unmarshal([]byte(out), &report))
 		if p := report.Topics[0].Partitions[0]; p.Committed != nil || time.Now().After(deadline) {
@@ -200,7 +203,7 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 
 func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
-	out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "status", "--config", file)
+	out, stderr, code := run(t, map[string]string{environ.EnvBrokers: "127.0.0.1:1"}, "status", "--config", file)
 	expect.That(t, code == 6 && out == "" && strings.Contains(stderr, "127.0.0.1:1"), "exit %d, %q, %q", code, out, stderr)
 }
 
@@ -216,14 +219,14 @@ func TestBroker_StatusAndDoctorNameTheLineOfABrokenTopicsFile(t *testing.T) {
 
 func TestBroker_DoctorNamesAWrongVariable(t *testing.T) {
 	r := newRig(t)
-	env := map[string]string{config.EnvBrokers: r.brokers, config.EnvDSN: "root@tcp(127.0.0.1:1)/"}
+	env := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvDSN: "root@tcp(127.0.0.1:1)/"}
 	_, stderr, code := run(t, env, "doctor", "--config", r.file)
-	expect.That(t, code == 2 && strings.Contains(stderr, config.EnvDSN), "exit %d, %s", code, stderr)
+	expect.That(t, code == 2 && strings.Contains(stderr, environ.EnvDSN), "exit %d, %s", code, stderr)
 }
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvHTTPSecret: "x"}
+	wrong := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvRedis: "no URL", environ.EnvListen: "nowhere", environ.EnvHTTPSecret: "x"}
 	for _, name := range room.Variables(rooms.All()) {
 		wrong[name] = "x"
 	}
@@ -231,8 +234,8 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code == 0, "%v: exit %d, %q", args, code, stderr)
 	}
-	delete(wrong, config.EnvBrokers)
-	wrong[config.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
+	delete(wrong, environ.EnvBrokers)
+	wrong[environ.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
 	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"compensate"}} { // these need only the database
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code != 2, "%v: exit %d, %q", args, code, stderr)

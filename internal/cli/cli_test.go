@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -54,13 +55,13 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"run", "relay", "--config", good}, config.EnvBrokers},
-		{[]string{"run", "closer", "--config", good}, config.EnvDSN},
-		{[]string{"run", "compensator", "--config", good}, config.EnvDSN},
-		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
-		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
-		{[]string{"run", "console", "--config", good}, config.EnvBrokers},
-		{[]string{"console", "--config", good}, config.EnvDSN},
+		{[]string{"run", "relay", "--config", good}, environ.EnvBrokers},
+		{[]string{"run", "closer", "--config", good}, environ.EnvDSN},
+		{[]string{"run", "compensator", "--config", good}, environ.EnvDSN},
+		{[]string{"run", "outbox", "--config", good}, environ.EnvDSN},
+		{[]string{"run", "outbox", "--config", good}, environ.EnvBrokers},
+		{[]string{"run", "console", "--config", good}, environ.EnvBrokers},
+		{[]string{"console", "--config", good}, environ.EnvDSN},
 		{[]string{"run", "painter", "--config", good}, "painter"},
 		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
 		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},
@@ -73,15 +74,15 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"events", "again", "--config", good}, "--from is missing"},
 		{[]string{"events", "again", "--from", "1h", "--to", "2h"}, "is not before"},
 		{[]string{"events", "again", "--from", "1h", "--rate", "0"}, "--rate is 0"},
-		{[]string{"events", "again", "--from", "1h", "--config", good}, config.EnvDSN},
-		{[]string{"sweeps", "--config", good}, config.EnvBrokers},
+		{[]string{"events", "again", "--from", "1h", "--config", good}, environ.EnvDSN},
+		{[]string{"sweeps", "--config", good}, environ.EnvBrokers},
 		{[]string{"sweeps", "--limit", "-1"}, "--limit is -1"},
-		{[]string{"payments", "late", "--config", good}, config.EnvDSN},
+		{[]string{"payments", "late", "--config", good}, environ.EnvDSN},
 		{[]string{"payments", "resolve", "--refunded"}, "wants one argument"},
 		{[]string{"payments", "resolve", "x", "--refunded"}, "ID is \"x\""},
 		{[]string{"payments", "resolve", "1"}, "--refunded or --reopened"},
 		{[]string{"payments", "resolve", "1", "--refunded", "--reopened"}, "--refunded or --reopened"},
-		{[]string{"payments", "resolve", "1", "--refunded", "--config", good}, config.EnvDSN},
+		{[]string{"payments", "resolve", "1", "--refunded", "--config", good}, environ.EnvDSN},
 		{[]string{"send", "--config", good}, "--id"},
 		{[]string{"send", "--id", "o", "--due", "tomorrow"}, "--due is \"tomorrow\""},
 		{[]string{"migrate", "--print=oracle"}, "oracle"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -28,7 +29,7 @@ func TestBroker_ConsoleSaysWhatTheCommandsSay(t *testing.T) {
 	c, err := console.New(console.Options{
 		Config: func() *config.Config {
 			return r.cfg
-		}, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: config.Console{Listen: config.DefaultConsoleListen},
+		}, Pipeline: ops.Pipeline{Kafka: r.kafka}, Settings: environ.Console{Listen: environ.DefaultConsoleListen},
 	})
 	must.Do(t, err)
 	server := httptest.NewServer(c.Handler())

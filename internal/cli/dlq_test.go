@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -31,9 +32,9 @@ func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wir
 // records reads all partitions of a topic.
 func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
-	spans := must.Get(r.kafka.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd))(r.t)
+	spans := must.Get(reads.Log{Cluster: r.kafka}.Window(r.t.Context(), topic, kafka.LogStart, kafka.LogEnd))(r.t)
 	for _, s := range spans {
-		must.Do(r.t, r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
+		must.Do(r.t, reads.Log{Cluster: r.kafka}.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
 				if err != nil {
@@ -103,7 +104,7 @@ func TestKafka_IsNamedIfItDoesNotAnswer(t *testing.T) {
 		if args[0] == "status" { // status checks each topic by itself, and could check none
 			want = 6
 		}
-		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(args, "--config", file)...)
+		out, stderr, code := run(t, map[string]string{environ.EnvBrokers: "127.0.0.1:1"}, append(args, "--config", file)...)
 		expect.That(t, code == want && out == "" && strings.HasPrefix(stderr, "orderclose: kafka at [127.0.0.1:1] does not answer: "),
 			"%v: exit %d, %q, %q", args, code, out, stderr)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -105,7 +106,7 @@ func checked(ctx context.Context, needed int, checks []check) (all []checkup) {
 
 func (c *common) doctor(ctx context.Context, s *session, try bool) error {
 	facts := s.questions(ctx).Facts(ctx)
-	v := ops.Judge(facts)
+	v := health.Judge(facts)
 	needed, checks := s.checksOfDatabase(facts, try)
 	all := append(checked(ctx, 0, s.checksOfKafka(v)), checked(ctx, needed, checks)...)
 	found := 0
@@ -115,13 +116,13 @@ func (c *common) doctor(ctx context.Context, s *session, try bool) error {
 		}
 	}
 	for _, p := range v.Problems {
-		if p.Is.InDoctor && p.Severity != ops.Healed {
+		if p.Is.InDoctor && p.Severity != health.Healed {
 			found++
 		}
 	}
 	return cmp.Or(c.print(struct {
-		Verdict ops.Verdict `json:"verdict"`
-		Checks  []checkup   `json:"checks"`
+		Verdict health.Verdict `json:"verdict"`
+		Checks  []checkup      `json:"checks"`
 	}{v, append([]checkup{}, all...)}, func(w io.Writer) {
 		printVerdict(w, v)
 		printCheckups(w, all)
@@ -138,8 +139,8 @@ func printCheckups(w io.Writer, all []checkup) {
 }
 
 // checksOfKafka returns the checks of the brokers; none if Kafka does not answer or has no topics, as the verdict says.
-func (s *session) checksOfKafka(v ops.Verdict) []check {
-	if s.Kafka == nil || slices.ContainsFunc(v.Problems, func(p ops.Problem) bool { return p.Is.Name == ops.KafkaAway || p.Is.Name == ops.NoTopics }) {
+func (s *session) checksOfKafka(v health.Verdict) []check {
+	if s.Kafka == nil || slices.ContainsFunc(v.Problems, func(p health.Problem) bool { return p.Is.Name == health.KafkaAway || p.Is.Name == ops.NoTopics }) {
 		return nil
 	}
 	return []check{
@@ -190,7 +191,7 @@ func clockDiffers(offset time.Duration) (well string, err error) {
 }
 
 // checksOfDatabase returns the checks of the database. Those behind the first ones, as many as needed, need these.
-func (s *session) checksOfDatabase(facts ops.Facts, try bool) (needed int, checks []check) {
+func (s *session) checksOfDatabase(facts health.Facts, try bool) (needed int, checks []check) {
 	if s.Store == nil {
 		return 0, nil
 	}

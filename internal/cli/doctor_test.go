@@ -14,19 +14,22 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // doctor runs doctor, and returns the kinds of the verdict's problems, and the checks with their states.
 func (r *rig) doctor(code int) string {
 	r.t.Helper()
 	var result struct {
-		Verdict ops.Verdict
+		Verdict health.Verdict
 		Checks  []checkup
 	}
 	r.json(&result, code, "doctor")
@@ -45,7 +48,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	r := newRig(t)
 	got := r.doctor(3)
 	expect.That(t, strings.HasSuffix(got, "topics_differ"), "without topics: %s", got)
-	if _, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg)[:1]); err != nil { // a delay topic alone
+	if _, _, err := r.kafka.Apply(t.Context(), topics.Specs(r.cfg)[:1]); err != nil { // a delay topic alone
 		t.Fatal(err)
 	}
 	got = r.doctor(3)
@@ -105,7 +108,7 @@ func TestBroker_DoctorFindsASessionThatBrokersRefuse(t *testing.T) {
 }
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
-	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
+	out, _, code := run(t, map[string]string{environ.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
 	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1") && strings.Contains(out, "orderclose runbook kafka-is-down"), "exit %d\n%s", code, out)
 }
 
@@ -129,7 +132,7 @@ func TestDoctor_ChecksNothingThatFollows(t *testing.T) {
 }
 
 func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
-	env := map[string]string{config.EnvDSN: "shop:secret@tcp(127.0.0.1:1)/shop"}
+	env := map[string]string{environ.EnvDSN: "shop:secret@tcp(127.0.0.1:1)/shop"}
 	out, _, code := run(t, env, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
 	expect.That(t, code == 3 && strings.Contains(out, "127.0.0.1:1/shop: ") && strings.Contains(out, "database away") &&
 		!strings.Contains(out, "secret"), "exit %d\n%s", code, out)
@@ -139,14 +142,14 @@ func TestDoctor_NamesTheDatabaseThatItAsks(t *testing.T) {
 func TestDoctor_ALockInTheDatabaseNeedsNoRedis(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\ncompensator: {lock: database}\n")
 	for _, dsn := range []string{"shop:secret@tcp(127.0.0.1:1)/shop", ""} {
-		env := map[string]string{config.EnvDSN: dsn, config.EnvBrokers: "127.0.0.1:1", config.EnvRedis: "no URL"}
+		env := map[string]string{environ.EnvDSN: dsn, environ.EnvBrokers: "127.0.0.1:1", environ.EnvRedis: "no URL"}
 		out, _, code := run(t, env, "doctor", "--config", file)
 		out = strings.ReplaceAll(out, file, "topics.yaml") // the path has the name of this test
 		expect.That(t, code == 3 && !strings.Contains(strings.ToLower(out), "redis"), "with the DSN %q: exit %d\n%s", dsn, code, out)
 	}
 	for _, args := range [][]string{{"run", "compensator"}, {"compensate"}} {
-		_, stderr, code := run(t, map[string]string{config.EnvRedis: "no URL"}, append(args, "--config", file)...)
-		expect.That(t, code == 2 && strings.Contains(stderr, config.EnvDSN) && !strings.Contains(stderr, config.EnvRedis),
+		_, stderr, code := run(t, map[string]string{environ.EnvRedis: "no URL"}, append(args, "--config", file)...)
+		expect.That(t, code == 2 && strings.Contains(stderr, environ.EnvDSN) && !strings.Contains(stderr, environ.EnvRedis),
 			"%v: exit %d, %s", args, code, stderr)
 	}
 }
@@ -170,7 +173,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
 	examine := func() (all []string) {
 		schema, err := s.pipeline().Schema(t.Context())
-		facts := ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(ops.AskSchema): {Value: schema, At: time.Now(), Err: err}}}
+		facts := health.Facts{Checks: ops.Checks(), Answers: map[string]health.Answer[any]{string(ops.AskSchema): {Value: schema, At: time.Now(), Err: err}}}
 		needed, checks := s.checksOfDatabase(facts, false)
 		for _, k := range checked(t.Context(), needed, checks) {
 			all = append(all, k.Check+" "+k.State)

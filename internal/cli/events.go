@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/text"
 )
@@ -40,7 +41,7 @@ Exits 5 if a service closes the orders: it has their events.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.open(config.EnvDSN))(func(s *session) error { return c.eventsAgain(cmd.Context(), s, from, to, f) })
+			return with(c.open(environ.EnvDSN))(func(s *session) error { return c.eventsAgain(cmd.Context(), s, from, to, f) })
 		},
 	}
 	f.add(cmd, ops.EventsRate, "events to write")

@@ -10,7 +10,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -30,9 +30,9 @@ orders:
 
 // Every command that writes to the orders' tables refuses a harmful mapping, with the line and a hint, before it writes anything.
 func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
-	server := os.Getenv(config.EnvDSN)
+	server := os.Getenv(environ.EnvDSN)
 	if server == "" && os.Getenv("REQUIRE_REAL") != "1" {
-		t.Skip(config.EnvDSN + " names no server")
+		t.Skip(environ.EnvDSN + " names no server")
 	}
 	dsn, drop, err := scenario.CreateDatabase(t.Context(), server, nil, "oc_"+strings.ToLower(rand.Text()))
 	must.Do(t, err)
@@ -43,7 +43,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		"KEY due (state, late_ms)) ENGINE = InnoDB"); err != nil {
 		t.Fatal(err)
 	}
-	env, file := map[string]string{config.EnvDSN: dsn}, topicsYAML(t, harmful)
+	env, file := map[string]string{environ.EnvDSN: dsn}, topicsYAML(t, harmful)
 	want := file + ":7:23: orders.closed_at.column: column t.made has a value from when the row is inserted: a close would overwrite it"
 	refused := func(args ...string) {
 		t.Helper()
@@ -210,7 +210,7 @@ var wrongMappings = []struct{ old, new, want string }{
 
 // A mapping that loses money is refused, found by its numbers, or noted, before the first close.
 func TestMySQL_WrongMappingsOfAShop(t *testing.T) {
-	for _, server := range []string{config.EnvDSN, "ORDERCLOSE_MYSQL_DSN"} {
+	for _, server := range []string{environ.EnvDSN, "ORDERCLOSE_MYSQL_DSN"} {
 		t.Run(server, func(t *testing.T) { wrongMappingsOn(t, server) })
 	}
 }
@@ -229,7 +229,7 @@ func wrongMappingsOn(t *testing.T, server string) {
 		_, err := db.ExecContext(t.Context(), query)
 		must.That(t, err == nil, "%s: %v", query, err)
 	}
-	env := map[string]string{config.EnvDSN: dsn}
+	env := map[string]string{environ.EnvDSN: dsn}
 	// The first migrate creates the tables by which due times by rule are known. Its checks come after that.
 	byRule := strings.NewReplacer("column: pay_deadline", "from: add_time", "closed: [102, 104]", "closed: [104]").Replace(litemallYAML)
 	if out, stderr, code := run(t, env, "migrate", "--config", topicsYAML(t, byRule)); code != 3 || !strings.Contains(stderr, "does not name: 102") {

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -91,8 +93,8 @@ func TestOutput_IsHarmless(t *testing.T) {
 		"history":     func(w io.Writer) { printHistory(w, planted[ops.History](), nil) },
 		"pauses":      func(w io.Writer) { printPauses(w, "paused", planted[[]wire.Pause]()) },
 		"late":        func(w io.Writer) { printLate(w, planted[[]store.LatePayment]()) },
-		"status":      func(w io.Writer) { printStatus(w, planted[ops.Status](), true) },
-		"verdict":     func(w io.Writer) { printVerdict(w, planted[ops.Verdict]()) },
+		"status":      func(w io.Writer) { printStatus(w, planted[backlog.Status](), true) },
+		"verdict":     func(w io.Writer) { printVerdict(w, planted[health.Verdict]()) },
 		"topics":      func(w io.Writer) { printTopicsPlan(w, planted[ops.TopicsPlan]()) },
 		"findings":    func(w io.Writer) { printFindings(w, "", planted[[]kafka.Finding]()) },
 		"checks":      func(w io.Writer) { printCheckups(w, planted[[]checkup]()) },
@@ -100,7 +102,7 @@ func TestOutput_IsHarmless(t *testing.T) {
 		"delays":      func(w io.Writer) { printDelayPlan(w, planted[ops.DelayPlan]()) },
 		"replay":      func(w io.Writer) { printReplayPlan(w, planted[ops.ReplayPlan](), 1, "x") },
 		"audit":       func(w io.Writer) { printAudit(w, planted[ops.AuditSummary](), 1, nil) },
-		"compensates": func(w io.Writer) { printWithoutKafka(w, planted[ops.Answer[ops.Hours]]()) },
+		"compensates": func(w io.Writer) { printWithoutKafka(w, planted[health.Answer[ops.Hours]]()) },
 	} {
 		for _, format := range []string{"table", "json"} {
 			var out strings.Builder

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 )
 
 // maxAnswer bounds how many bytes of a health answer are read. The answer has a line for
@@ -25,7 +25,7 @@ func newHealthcheck(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck [--alive]",
 		Short: "Ask a running process on this machine whether it is ready; exits 3 if not",
-		Long: `Ask the process that listens on ` + config.EnvListen + ` (default ` + config.DefaultListen + `)
+		Long: `Ask the process that listens on ` + environ.EnvListen + ` (default ` + environ.DefaultListen + `)
 whether it is ready, as a container's health check does. Exits 0 if it is, 3 if it still
 waits for something, 1 if no process answers, 7 after the timeout.`,
 		Example: "  orderclose healthcheck --timeout 1s",
@@ -54,12 +54,12 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return Exit(Usage, fmt.Errorf("%s: %w", config.EnvListen, err))
+		return Exit(Usage, fmt.Errorf("%s: %w", environ.EnvListen, err))
 	}
 	// Without a proxy: the process is on this machine.
 	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return fmt.Errorf("no answer: %w; check that orderclose run is running, with the same %s", err, config.EnvListen)
+		return fmt.Errorf("no answer: %w; check that orderclose run is running, with the same %s", err, environ.EnvListen)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -81,13 +81,13 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 // healthURL returns the URL of the process on this machine. A process that listens on every
 // address is asked on the loopback.
 func (c *common) healthURL(path string) (string, error) {
-	listen, _ := c.env.LookupEnv(config.EnvListen)
+	listen, _ := c.env.LookupEnv(environ.EnvListen)
 	if listen == "" {
-		listen = config.DefaultListen
+		listen = environ.DefaultListen
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", fmt.Errorf("%s is not host:port; write it such as %s", config.EnvListen, config.DefaultListen)
+		return "", fmt.Errorf("%s is not host:port; write it such as %s", environ.EnvListen, environ.DefaultListen)
 	}
 	switch host {
 	case "", "0.0.0.0":

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -24,11 +24,11 @@ func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 	defer server.Close()
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	for _, listen := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port} {
-		env := map[string]string{config.EnvListen: listen}
+		env := map[string]string{environ.EnvListen: listen}
 		out, stderr, code := run(t, env, "healthcheck")
 		expect.That(t, code == 0 && out == "ready\n", "%s: exit %d, %q, %q", listen, code, out, stderr)
 	}
-	env := map[string]string{config.EnvListen: ":" + port}
+	env := map[string]string{environ.EnvListen: ":" + port}
 	body = "ready\nwithout topic delay_1m: does not exist\nwith database db:3306/shop\n"
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 0 ||
 		out != `{"ready":true,"says":["ready","without topic delay_1m: does not exist","with database db:3306/shop"]}`+"\n" {
@@ -60,10 +60,10 @@ func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 		"no process": {gone.Listener.Addr().String(), "3s", "no answer", 1},
 		"a stranger": {stranger.Listener.Addr().String(), "3s", "is that orderclose?", 1},
 		"it hangs":   {hangs.Listener.Addr().String(), "100ms", "no answer", 7},
-		"no address": {"9464", "3s", config.EnvListen, 2},
+		"no address": {"9464", "3s", environ.EnvListen, 2},
 		"no time":    {"127.0.0.1:9464", "0s", "--timeout", 2},
 	} {
-		_, stderr, code := run(t, map[string]string{config.EnvListen: c.listen}, "healthcheck", "--timeout", c.timeout)
+		_, stderr, code := run(t, map[string]string{environ.EnvListen: c.listen}, "healthcheck", "--timeout", c.timeout)
 		expect.That(t, code == c.code && strings.Contains(stderr, c.want), "%s: exit %d, %q; want %d and %q", name, code, stderr, c.code, c.want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
@@ -42,7 +43,7 @@ exit code is 3.`,
 			if print != "" {
 				return c.printMigrations(print)
 			}
-			return with(c.open(config.EnvDSN))(func(s *session) error {
+			return with(c.open(environ.EnvDSN))(func(s *session) error {
 				if err := c.repeat(cmd.Context(), wait, "ping the database", store.Passes, s.Store.Ping); err != nil {
 					return err
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
@@ -42,7 +42,7 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.openAnySet([]string{config.EnvBrokers, config.EnvDSN}))(func(s *session) error {
+			return with(c.openAnySet([]string{environ.EnvBrokers, environ.EnvDSN}))(func(s *session) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 				defer cancel()
 				found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
@@ -57,10 +57,10 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 
 func (s *session) unset() (names []string) {
 	if s.Store == nil {
-		names = append(names, config.EnvDSN)
+		names = append(names, environ.EnvDSN)
 	}
 	if s.Kafka == nil {
-		names = append(names, config.EnvBrokers)
+		names = append(names, environ.EnvBrokers)
 	}
 	return names
 }
@@ -70,7 +70,7 @@ func historyError(s ops.History, all bool) error {
 		exitIf(!s.Known() && s.Skipped() > 0, NotFound, "order %q was not found; not checked: %s; search more with --budget",
 			s.ID, text.Plural(s.Skipped(), "record")),
 		exitIf(!s.Known() && !all, NotFound, "order %q was not found in what was searched: set %s and %s to search everything", s.ID,
-			config.EnvBrokers, config.EnvDSN),
+			environ.EnvBrokers, environ.EnvDSN),
 		exitIf(!s.Known(), NotFound, "order %q is unknown", s.ID))
 }
 
@@ -110,7 +110,7 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 		fmt.Fprintf(w, "not checked\t%s\n", text.OneLine(what, 400))
 	}
 	for _, name := range unset {
-		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{config.EnvDSN: "the database", config.EnvBrokers: "Kafka"}[name], name)
+		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{environ.EnvDSN: "the database", environ.EnvBrokers: "Kafka"}[name], name)
 	}
 	if len(s.Topics) > 0 {
 		fmt.Fprintf(w, "read %s of %s\n", text.Plural(looked, "record"), text.Plural(len(s.Topics), "topic"))

@@ -12,9 +12,10 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -96,7 +97,7 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 		t.Helper()
 		now := s.pipeline().History(t.Context(), "stuck", 1000).Now.String()
 		expect.That(t, strings.HasSuffix(now, told+": "+cause+": orderclose runbook an-order-cannot-be-closed"), "%s", now)
-		overdue := ops.AskOverdue.Get(t.Context(), s.questions(t.Context()))
+		overdue := ops.Get(t.Context(), s.questions(t.Context()), ops.AskOverdue)
 		expect.That(t, overdue.Err == nil && strings.Contains(overdue.Value.String(), cause), "%v, %v", overdue.Value, overdue.Err)
 	}
 	look("it cannot be closed")
@@ -116,13 +117,13 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	r.cli("topics", "apply")
 	r.send("delay_1m", "a", time.Now())
 	out, _, code := r.cli("order", "a")
-	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") ||
+	if code != 0 || !strings.Contains(out, "the database was not asked: "+environ.EnvDSN+" is not set\nread 1 record of ") ||
 		strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	var history ops.History
 	stderr := r.json(&history, 4, "order", "b")
-	expect.That(t, !history.Known() && strings.Contains(stderr, config.EnvDSN), "%+v, %s", history, stderr)
+	expect.That(t, !history.Known() && strings.Contains(stderr, environ.EnvDSN), "%+v, %s", history, stderr)
 	for range 9 {
 		r.send("delay_1m", "a", time.Now())
 	}
@@ -140,8 +141,8 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 		{[]string{"order", "a", "--budget", "0"}, "--budget"},
 		{[]string{"order", "a", "--within", "ever"}, "--within"},
 		{[]string{"order", " a"}, "space"},
-		{[]string{"order", "a"}, config.EnvBrokers},
-		{[]string{"doctor"}, config.EnvDSN},
+		{[]string{"order", "a"}, environ.EnvBrokers},
+		{[]string{"doctor"}, environ.EnvDSN},
 	} {
 		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
 		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
@@ -151,13 +152,13 @@ func TestOrder_RefusesWrongArguments(t *testing.T) {
 // For a server that is not set, the output names the variable. For a server that does not answer, the output has only the error.
 func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 	file, broken := topicsYAML(t, "buckets: [10s]\n"), "127.0.0.1:1"
-	out, _, code := run(t, map[string]string{config.EnvBrokers: broken}, "order", "a", "--within", "1s", "--config", file)
-	if code != 6 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\n") ||
+	out, _, code := run(t, map[string]string{environ.EnvBrokers: broken}, "order", "a", "--within", "1s", "--config", file)
+	if code != 6 || !strings.Contains(out, "the database was not asked: "+environ.EnvDSN+" is not set\n") ||
 		!strings.Contains(out, "does not answer") || strings.Contains(out, "Kafka was not asked") {
 		t.Errorf("without a database: exit %d\n%s", code, out)
 	}
-	out, _, code = run(t, map[string]string{config.EnvDSN: "u:p@tcp(" + broken + ")/d"}, "order", "a", "--within", "1s", "--config", file)
-	if code != 6 || !strings.Contains(out, "Kafka was not asked: "+config.EnvBrokers+" is not set\n") || strings.Contains(out, "the database was not asked") {
+	out, _, code = run(t, map[string]string{environ.EnvDSN: "u:p@tcp(" + broken + ")/d"}, "order", "a", "--within", "1s", "--config", file)
+	if code != 6 || !strings.Contains(out, "Kafka was not asked: "+environ.EnvBrokers+" is not set\n") || strings.Contains(out, "the database was not asked") {
 		t.Errorf("without Kafka: exit %d\n%s", code, out)
 	}
 }

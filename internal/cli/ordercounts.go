@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,7 +54,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if c.Doubt != "" {
 		c.wrong = true
 	} else {
-		var overdue ops.OverdueOrders
+		var overdue backlog.OverdueOrders
 		if found.Overdue > 0 && found.Waiting == 0 {
 			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/rooms"
@@ -33,15 +33,15 @@ func TestMain_WritesErrorsAsJSON(t *testing.T) {
 	_, stderr, code := run(t, nil, "status", "-o", "json", "--config", topicsYAML(t, "buckets: [10s]\n"))
 	var got failure
 	must.Do(t, json.Unmarshal([]byte(stderr), &got))
-	expect.That(t, got.Code == code && code == int(Usage) && strings.Contains(got.Error, config.EnvBrokers+" is not set"), "exit %d: %s", code, stderr)
+	expect.That(t, got.Code == code && code == int(Usage) && strings.Contains(got.Error, environ.EnvBrokers+" is not set"), "exit %d: %s", code, stderr)
 }
 
 // The log is JSON with --log-format json or the variable. Another format is refused.
 func TestMain_LogsInTheFormat(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvLogFormat: "xml"}
+	env := map[string]string{environ.EnvBrokers: "127.0.0.1:1", environ.EnvLogFormat: "xml"}
 	_, stderr, code := run(t, env, "run", "relay", "--config", file)
-	expect.That(t, code == int(Usage) && strings.Contains(stderr, config.EnvLogFormat), "exit %d: %s", code, stderr)
+	expect.That(t, code == int(Usage) && strings.Contains(stderr, environ.EnvLogFormat), "exit %d: %s", code, stderr)
 	var out strings.Builder
 	c := common{env: Env{Stderr: &out}, format: "json"}
 	c.logger().Info("run orderclose status", "hint", "orderclose doctor")
@@ -71,9 +71,9 @@ func TestRun_TheFileOfASweeperNeedsNoBuckets(t *testing.T) {
 		env  map[string]string
 		says string
 	}{
-		{"sweeper", nil, config.EnvDSN + " is not set"},
-		{"sweeper", map[string]string{config.EnvBrokers: "k:1"}, config.EnvDSN + " is not set"},
-		{"relay", map[string]string{config.EnvBrokers: "k:1"}, "no bucket"},
+		{"sweeper", nil, environ.EnvDSN + " is not set"},
+		{"sweeper", map[string]string{environ.EnvBrokers: "k:1"}, environ.EnvDSN + " is not set"},
+		{"relay", map[string]string{environ.EnvBrokers: "k:1"}, "no bucket"},
 	} {
 		_, stderr, code := run(t, c.env, "run", c.role, "--config", file)
 		expect.That(t, code == int(Usage) && strings.Contains(stderr, c.says), "%+v: exit %d: %s", c, code, stderr)

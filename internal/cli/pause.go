@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -41,7 +42,7 @@ go back into the delay topics. They return after as long as they have been overd
 
 The pause is a row of the database, which each close reads. If a service closes the orders
 (closer.http.url), or a Store of your own, closers and compensators obey the pause if
-` + config.EnvDSN + ` is set for them. Without a database the command exits 5: let the service answer
+` + environ.EnvDSN + ` is set for them. Without a database the command exits 5: let the service answer
 paused or 503, or stop the closers and compensators.
 
 A category that topics.yaml does not list is noted: it may be a typo.
@@ -92,7 +93,7 @@ category. Exits 4 if nothing was paused.`,
 
 // openPauses opens the database. Without one it returns an error that says what to do instead.
 func (c *common) openPauses() (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return nil }, config.EnvDSN)
+	s, err := c.openFor(func(*config.Config) []string { return nil }, environ.EnvDSN)
 	if err == nil && s.Store == nil {
 		s.Close()
 		err = Exit(Refused, ops.ErrNoPauses)

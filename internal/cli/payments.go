@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -47,7 +47,7 @@ money. Each then names the other, and they count once.
 Exits 3 if a late payment is not resolved.`, ops.LateListed),
 		Example: "  orderclose payments late -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return with(c.open(config.EnvDSN))(func(s *session) error {
+			return with(c.open(environ.EnvDSN))(func(s *session) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), statusTimeout)
 				defer cancel()
 				return c.paymentsLate(ctx, s.pipeline(), all)
@@ -126,7 +126,7 @@ Exits 4 if there is no such late payment, 5 if it was resolved before.`,
 			if refunded == reopened {
 				return Exit(Usage, errors.New("say what became of the money: --refunded or --reopened"))
 			}
-			return with(c.open(config.EnvDSN))(func(s *session) error { return c.resolveLate(cmd.Context(), s.Store, id, how, yes) })
+			return with(c.open(environ.EnvDSN))(func(s *session) error { return c.resolveLate(cmd.Context(), s.Store, id, how, yes) })
 		},
 	}
 	cmd.Flags().BoolVar(&refunded, "refunded", false, "the customer has the money back")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/text"
 )
@@ -92,7 +93,7 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 		return c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command) })
 	}
 	bar := c.progress("replayed")
-	result, err := ops.Replay(ctx, s.Kafka, plan, f.rate, func(done int64) { bar.Show(done, plan.Records, "") })
+	result, err := ops.Replay(ctx, reads.Log{Cluster: s.Kafka}, plan, f.rate, func(done int64) { bar.Show(done, plan.Records, "") })
 	err = interrupted(ctx, err)
 	bar.End()
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printReplayed(w, result) }))

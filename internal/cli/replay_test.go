@@ -10,9 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -84,7 +84,7 @@ func TestReplay_Tables(t *testing.T) {
 	f := replayFlags{againFlags: againFlags{rate: 200}}
 	p := ops.ReplayPlan{
 		Topic: "order-close", From: at, To: at.Add(time.Hour), Orders: []string{"order-17", "it's"},
-		Spans: []kafka.Span{{Partition: 0, First: 1031, End: 1032}, {Partition: 3, First: 7, End: 907}}, Records: 901,
+		Spans: []reads.Span{{Partition: 0, First: 1031, End: 1032}, {Partition: 3, First: 7, End: 907}}, Records: 901,
 	}
 	golden(t, "replay_plan", func(w io.Writer) { printReplayPlan(w, p, f.rate, f.command(p)) })
 	golden(t, "replay_nothing", func(w io.Writer) {

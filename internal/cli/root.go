@@ -49,6 +49,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/text"
@@ -126,8 +128,8 @@ func newRoot(env Env) *cobra.Command {
 		Short: "Unpaid orders close on time, their stock comes back exactly once, and none is missed",
 		Long: `Unpaid orders close on time, their stock comes back exactly once, and none is missed.
 
-The environment names the servers: ` + config.EnvBrokers + `,
-` + config.EnvDSN + ` and ` + config.EnvRedis + `, or the same names with _FILE
+The environment names the servers: ` + environ.EnvBrokers + `,
+` + environ.EnvDSN + ` and ` + environ.EnvRedis + `, or the same names with _FILE
 for mounted secrets.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
@@ -156,12 +158,12 @@ func (c *common) flags(root *cobra.Command) {
 	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for some commands jsonl")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
 	f.BoolVar(&c.debug, "debug", false, "log more")
-	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+config.EnvLogFormat)
+	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+environ.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if (c.output != "jsonl" || cmd.Annotations["jsonl"] == "") && c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
 		}
-		if _, err := config.LogHandler(io.Discard, c.format, c.env.LookupEnv, nil); err != nil {
+		if _, err := environ.LogHandler(io.Discard, c.format, c.env.LookupEnv, nil); err != nil {
 			return Exit(Usage, err)
 		}
 		return nil
@@ -178,7 +180,7 @@ func (c *common) logger() *slog.Logger {
 		level = slog.LevelDebug
 	}
 	o := &slog.HandlerOptions{Level: level}
-	handler, err := config.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
+	handler, err := environ.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
 	if err != nil { // PersistentPreRunE refuses the value
 		handler = slog.NewTextHandler(c.env.Stderr, o)
 	}
@@ -191,7 +193,7 @@ const defaultConfig = "topics.yaml"
 type session struct {
 	clients.Clients
 	cfg     *config.Config
-	servers config.Servers
+	servers environ.Servers
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
 	console webconsole.Settings
@@ -210,7 +212,7 @@ func (c *common) load() (*config.Config, error) {
 // sections returns those of topics.yaml that the program reads. Without Kafka, the file need not list the buckets.
 func (c *common) sections() []config.AnySection {
 	all := room.Sections(c.env.Rooms)
-	if v, _ := c.env.LookupEnv(config.EnvBrokers); v == "" || slices.Contains(c.roles, pipeline.Sweeper) {
+	if v, _ := c.env.LookupEnv(environ.EnvBrokers); v == "" || slices.Contains(c.roles, pipeline.Sweeper) {
 		all = append(all, config.WithoutKafka())
 	}
 	return all
@@ -232,14 +234,14 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	}
 	needed := needs(cfg)
 	also = slices.DeleteFunc(also, func(name string) bool { return unused(cfg, name) })
-	servers, err := config.FromEnviron(c.env.LookupEnv, slices.Concat(needed, also)...)
+	servers, err := environ.Read(c.env.LookupEnv, slices.Concat(needed, also)...)
 	if err == nil {
 		err = servers.Require(needed...)
 	}
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	if !slices.Contains(needed, config.EnvBrokers) {
+	if !slices.Contains(needed, environ.EnvBrokers) {
 		servers.Brokers = nil
 	}
 	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, rooms: c.env.Rooms, traces: c.traces}
@@ -254,7 +256,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 
 // unused reports whether the configuration makes a variable needless, so that its value does not matter.
 func unused(cfg *config.Config, name string) bool {
-	return name == config.EnvRedis && cfg.Compensator.Lock.Kind == config.LockDatabase
+	return name == environ.EnvRedis && cfg.Compensator.Lock.Kind == config.LockDatabase
 }
 
 // with returns a function that calls run with a session that was just opened, and closes it.
@@ -270,7 +272,7 @@ func with(s *session, err error) func(run func(*session) error) error {
 
 // openKafka is like open for commands that need Kafka. The variables of also may be set.
 func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvBrokers} }, also...)
+	s, err := c.openFor(func(*config.Config) []string { return []string{environ.EnvBrokers} }, also...)
 	return answering(ctx, s, c.withoutKafka(err))
 }
 
@@ -291,7 +293,7 @@ func answering(ctx context.Context, s *session, err error) (*session, error) {
 // least one of them must be set. The variables of also may be set.
 func (c *common) openAnySet(names []string, also ...string) (*session, error) {
 	set := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		servers, err := config.FromEnviron(c.env.LookupEnv, name)
+		servers, err := environ.Read(c.env.LookupEnv, name)
 		return err == nil && servers.Require(name) != nil
 	})
 	if len(set) == 0 {
@@ -302,19 +304,19 @@ func (c *common) openAnySet(names []string, also ...string) (*session, error) {
 
 // readAny is for the commands that show the verdict: they need Kafka or the database.
 func (c *common) readAny(run func(*session) error) error {
-	return with(c.openAnySet([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis))(run)
+	return with(c.openAnySet([]string{environ.EnvBrokers, environ.EnvDSN}, environ.EnvRedis))(run)
 }
 
 // withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
 func (c *common) withoutKafka(err error) error {
-	if v, _ := c.env.LookupEnv(config.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
+	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
 		return err
 	}
 	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 }
 
 // connect makes clients of the servers, beside those that the session has.
-func (s *session) connect(servers config.Servers) error {
+func (s *session) connect(servers environ.Servers) error {
 	clients.LogRedis(s.logger)
 	made, err := clients.Connect(servers, clients.Database{Open: s.traces.OpenDB}, s.cfg, s.logger)
 	if made.Store != nil {
@@ -332,7 +334,7 @@ func (c *common) attachKafka(s *session) {
 	if s.Kafka != nil {
 		return
 	}
-	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
+	servers, err := environ.Read(c.env.LookupEnv, environ.EnvBrokers)
 	if err == nil && len(servers.Brokers) > 0 {
 		s.servers.Brokers = servers.Brokers
 		err = s.connect(servers)
@@ -347,7 +349,7 @@ func (s *session) pipeline() ops.Pipeline {
 	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil,
 		Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
-		p.Control = ops.NewControl(s.Kafka, s.cfg.Topics.Control)
+		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
 	}
 	return p
 }

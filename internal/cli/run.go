@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
@@ -58,8 +59,8 @@ Redis. Each --every it closes the orders that are due, so they close late by up 
 time. One of several sweepers works at a time, by a lock in the database. It ignores
 the lock of compensator in topics.yaml: docs/sweeper.md.
 
-Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
-(default ` + config.DefaultListen + `).
+Metrics, /-/healthy and /-/ready are served on ` + environ.EnvListen + `
+(default ` + environ.DefaultListen + `).
 
 A process applies a changed topics.yaml while it runs: when the file changes, on SIGHUP,
 and on POST /-/reload at the same address. The reload answers 200 with the changes, or
@@ -68,7 +69,7 @@ effect at once, buckets two minutes later, the rest at the next start; the log s
 
 With OTEL_EXPORTER_OTLP_ENDPOINT, orders that the shop traces are traced: docs/tracing.md.
 
-With ` + config.EnvInstance + ` a process that was killed gets its partitions back at once
+With ` + environ.EnvInstance + ` a process that was killed gets its partitions back at once
 when it is started again. Each process needs a value of its own: of two with the same
 value, one ends with exit code 8.`,
 		Example: "  orderclose run sweeper --every 5s\n  orderclose run all console\n  orderclose run relay closer --log-format json",
@@ -110,13 +111,13 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 		c.attachKafka(s)
 	}
 	if slices.Contains(roles, pipeline.Console) && s.Kafka == nil && s.Store == nil {
-		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", config.EnvBrokers, config.EnvDSN))
+		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", environ.EnvBrokers, environ.EnvDSN))
 	}
 	if listens && c.env.Environ != nil {
-		for _, problem := range config.UnknownVariables(c.env.Environ(), room.Variables(c.env.Rooms)...) { // such as one with a misspelt name
+		for _, problem := range environ.UnknownVariables(c.env.Environ(), room.Variables(c.env.Rooms)...) { // such as one with a misspelt name
 			s.logger.Warn("unknown environment variable", "problem", problem)
 		}
-		for _, problem := range config.OpenSecrets(c.env.Environ(), room.Variables(c.env.Rooms)...) {
+		for _, problem := range environ.OpenSecrets(c.env.Environ(), room.Variables(c.env.Rooms)...) {
 			s.logger.Warn("secret is open to every user", "problem", problem)
 		}
 	}
@@ -125,19 +126,19 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
-	also := []string{config.EnvBrokers, config.EnvListen, config.EnvInstance}
+	also := []string{environ.EnvBrokers, environ.EnvListen, environ.EnvInstance}
 	if slices.Contains(roles, pipeline.Sweeper) {
-		also = []string{config.EnvListen} // a variable of Kafka has no effect
+		also = []string{environ.EnvListen} // a variable of Kafka has no effect
 	}
 	if slices.Contains(roles, pipeline.Closer) {
-		also = append(also, config.EnvDSN) // if a service closes the orders, the database still has the pauses
+		also = append(also, environ.EnvDSN) // if a service closes the orders, the database still has the pauses
 	}
 	if slices.Contains(roles, pipeline.Compensator) {
-		also = append(also, config.EnvRedis) // without it the lock is a row of the database
+		also = append(also, environ.EnvRedis) // without it the lock is a row of the database
 	}
 	var settings webconsole.Settings
 	if slices.Contains(roles, pipeline.Console) {
-		also = append(also, config.EnvDSN, config.EnvRedis, config.EnvHTTPSecret, config.EnvPaymentSecret)
+		also = append(also, environ.EnvDSN, environ.EnvRedis, environ.EnvHTTPSecret, environ.EnvPaymentSecret)
 		if settings, err = webconsole.FromEnvironment(c.env.LookupEnv); err != nil {
 			return nil, Exit(Usage, err)
 		}
@@ -186,10 +187,10 @@ func (c *common) requiredVariables(cfg *config.Config, roles ...pipeline.Role) (
 			continue
 		}
 		if role.Kafka {
-			names = append(names, config.EnvBrokers)
+			names = append(names, environ.EnvBrokers)
 		}
 		if role.Database {
-			names = append(names, config.EnvDSN)
+			names = append(names, environ.EnvDSN)
 		}
 		if role.Variables != nil {
 			names = append(names, role.Variables(cfg)...)
@@ -248,11 +249,11 @@ func newConsole(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "console",
 		Short: "Serve the web console until SIGTERM",
-		Long: `Serve the web console until SIGTERM, on ` + config.EnvConsoleListen + ` (default
-` + config.DefaultConsoleListen + `): what waits, the history of an order, dead letters, sweeps, late
+		Long: `Serve the web console until SIGTERM, on ` + environ.EnvConsoleListen + ` (default
+` + environ.DefaultConsoleListen + `): what waits, the history of an order, dead letters, sweeps, late
 payments, and the delays of topics.yaml. It shows what it finds, whichever servers
-answer, and needs no running part of the pipeline. At least one of ` + config.EnvBrokers + `
-and ` + config.EnvDSN + ` must be set.
+answer, and needs no running part of the pipeline. At least one of ` + environ.EnvBrokers + `
+and ` + environ.EnvDSN + ` must be set.
 
 On the loopback everybody may look. Who acts, or comes from elsewhere, comes through a
 proxy that names the user: docs/security.md.`,

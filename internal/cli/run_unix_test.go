@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -25,7 +26,7 @@ func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 	code := Main(t.Context(), Env{
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
 		LookupEnv: func(name string) (string, bool) {
-			if !asked && name != config.EnvLogFormat && name != config.EnvConfig { // which are read before the command begins
+			if !asked && name != environ.EnvLogFormat && name != config.EnvConfig { // which are read before the command begins
 				asked = true
 				syscall.Kill(syscall.Getpid(), syscall.SIGHUP)
 				time.Sleep(100 * time.Millisecond)
@@ -41,20 +42,20 @@ func TestRun_WarnsOfAnOpenSecret(t *testing.T) {
 	must.Do(t, os.WriteFile(file, []byte("redis://127.0.0.1:1\n"), 0o600))
 	must.Do(t, os.Chmod(file, 0o644))
 	var log bytes.Buffer
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvListen: "127.0.0.1:0"}
+	env := map[string]string{environ.EnvBrokers: "127.0.0.1:1", environ.EnvListen: "127.0.0.1:0"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	Main(ctx, Env{Stdin: strings.NewReader(""), Stdout: &log, Stderr: &log,
 		LookupEnv: func(name string) (string, bool) { value, set := env[name]; return value, set },
-		Environ:   func() []string { return []string{config.EnvRedis + "_FILE=" + file} },
+		Environ:   func() []string { return []string{environ.EnvRedis + "_FILE=" + file} },
 	}, []string{"run", "relay", "--config", topicsYAML(t, "buckets: [10s]\n")})
-	want := config.EnvRedis + "_FILE names a file of mode 0644"
+	want := environ.EnvRedis + "_FILE names a file of mode 0644"
 	expect.That(t, strings.Contains(log.String(), want), "no %q in %s", want, log.String())
 }
 
 func TestRun_EachLogLineNamesTheProcess(t *testing.T) {
 	var log bytes.Buffer
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvListen: "127.0.0.1:0"}
+	env := map[string]string{environ.EnvBrokers: "127.0.0.1:1", environ.EnvListen: "127.0.0.1:0"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	code := Main(ctx, Env{Stdin: strings.NewReader(""), Stdout: &log, Stderr: &log,

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -44,7 +44,7 @@ rule of topics.yaml says. A time is RFC 3339.`,
 					return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, text.Stamp(time.Now())))
 				}
 			}
-			return with(c.open(config.EnvBrokers))(func(s *session) error { return c.send(cmd.Context(), s, id, category, at) })
+			return with(c.open(environ.EnvBrokers))(func(s *session) error { return c.send(cmd.Context(), s, id, category, at) })
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "the order's id")

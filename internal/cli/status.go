@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -66,16 +68,16 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
 		facts := s.questions(ctx).Facts(ctx)
-		status, overdue, pauses := ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
+		status, overdue, pauses := health.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
 		if status.Away() && s.Store == nil {
 			return Exit(Partly, status.Err)
 		}
-		v := ops.Judge(facts)
+		v := health.Judge(facts)
 		shown := struct {
-			ops.Status
-			Verdict ops.Verdict        `json:"verdict"`
-			Overdue *ops.OverdueOrders `json:"overdue,omitempty"`
-			Pauses  []wire.Pause       `json:"pauses,omitempty"`
+			backlog.Status
+			Verdict health.Verdict         `json:"verdict"`
+			Overdue *backlog.OverdueOrders `json:"overdue,omitempty"`
+			Pauses  []wire.Pause           `json:"pauses,omitempty"`
 		}{Status: status.Value, Verdict: v, Pauses: pauses.Value}
 		if !overdue.At.IsZero() {
 			shown.Overdue = &overdue
@@ -103,7 +105,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 }
 
 // printWithoutKafka prints what the database knows of the compensations.
-func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
+func printWithoutKafka(w io.Writer, hours health.Answer[ops.Hours]) {
 	last := "no compensation of the last week has finished"
 	if hours.Err != nil {
 		last = "when the last compensation finished is unknown: " + text.OneLine(hours.Err.Error(), 300)
@@ -113,7 +115,7 @@ func printWithoutKafka(w io.Writer, hours ops.Answer[ops.Hours]) {
 	for _, holder := range hours.Value.Leases {
 		last += "; lease of the compensator: " + line(holder)
 	}
-	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, config.EnvBrokers)
+	fmt.Fprintf(w, "%s; Kafka was not asked: %s is not set\n", last, environ.EnvBrokers)
 }
 
 // questions returns those of the verdict about the servers of the session.
@@ -124,10 +126,10 @@ func (s *session) questions(ends context.Context) *ops.Questions {
 
 // printVerdict prints each problem with the section of the runbook and the first commands of the section, and a
 // blank line. A healed problem has no commands. It prints nothing if all is well.
-func printVerdict(w io.Writer, v ops.Verdict) {
+func printVerdict(w io.Writer, v health.Verdict) {
 	for _, p := range v.Problems {
 		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), text.OneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
-		if p.Severity != ops.Healed {
+		if p.Severity != health.Healed {
 			printFirst(w, p.Runbook)
 		}
 	}
@@ -138,8 +140,8 @@ func printVerdict(w io.Writer, v ops.Verdict) {
 
 // verdictError returns the error of status and doctor for a verdict: Findings if something urgent is known, Partly if a
 // part of the state is unknown, and nil if all else can wait until today's work.
-func verdictError(v ops.Verdict) error {
-	code, is := map[ops.State]Code{ops.ActNow: Findings, ops.Unknown: Partly}[v.State]
+func verdictError(v health.Verdict) error {
+	code, is := map[health.State]Code{health.ActNow: Findings, health.Unknown: Partly}[v.State]
 	if !is {
 		return nil
 	}
@@ -149,7 +151,7 @@ func verdictError(v ops.Verdict) error {
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,
 // or for every partition.
-func printStatus(w io.Writer, r ops.Status, all bool) {
+func printStatus(w io.Writer, r backlog.Status, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, overdue is by this machine's clock\n\n",
 		text.Stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\thead due\toverdue\tcommitted\towner")
@@ -187,7 +189,7 @@ func printStatus(w io.Writer, r ops.Status, all bool) {
 	}
 }
 
-func printProcesses(w io.Writer, r ops.Status) {
+func printProcesses(w io.Writer, r backlog.Status) {
 	if len(r.Processes) > 0 {
 		fmt.Fprintln(w, "\nprocess\tversion\tlast seen\tstate")
 	}
@@ -202,11 +204,11 @@ func printProcesses(w io.Writer, r ops.Status) {
 // littleOverdue is how overdue a busy partition may be without a problem.
 const littleOverdue = time.Second
 
-func standsOut(t ops.TopicStatus, p ops.PartitionStatus) bool {
+func standsOut(t backlog.TopicStatus, p backlog.PartitionStatus) bool {
 	return p.Problem != "" || p.Overdue > littleOverdue.Seconds() || p.Owner == nil && t.Members > 0
 }
 
-func printStatusTopic(w io.Writer, t ops.TopicStatus) {
+func printStatusTopic(w io.Writer, t backlog.TopicStatus) {
 	if t.Problem != "" {
 		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t\t-\n", t.Topic)
 		return
@@ -218,19 +220,19 @@ func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 	fmt.Fprintf(w, "%s\tall %d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, leaves(t.Head()), overdue(t.Overdue()), owners)
 }
 
-func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
+func printStatusPartition(w io.Writer, p backlog.PartitionStatus) {
 	committed, owner := "-", "none"
 	if p.Committed != nil {
 		committed = fmt.Sprint(*p.Committed)
 	}
 	if p.Owner != nil {
-		owner = line(ops.MemberName(p.Owner))
+		owner = line(backlog.MemberName(p.Owner))
 	}
 	fmt.Fprintf(w, "\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, leaves(p.Head), overdue(p.Overdue), committed, owner)
 }
 
 // leaves returns when a record should leave its topic; "-" for none.
-func leaves(h *ops.Head) string {
+func leaves(h *backlog.Head) string {
 	if h == nil {
 		return "-"
 	}

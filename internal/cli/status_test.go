@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -16,20 +19,20 @@ import (
 var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // sample is a report with all kinds of states.
-func sample() ops.Status {
+func sample() backlog.Status {
 	relay := &kafka.Member{ID: "orderclose-1", ClientID: "orderclose", Host: "10.0.0.7"}
-	head := func(leaves time.Time) *ops.Head {
-		return &ops.Head{Offset: 900, Key: "order-17", Appended: leaves.Add(-time.Minute), Leaves: leaves}
+	head := func(leaves time.Time) *backlog.Head {
+		return &backlog.Head{Offset: 900, Key: "order-17", Appended: leaves.Add(-time.Minute), Leaves: leaves}
 	}
 	committed := int64(900)
-	return ops.Status{At: at, Topics: []ops.TopicStatus{
-		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Partitions: []ops.PartitionStatus{
+	return backlog.Status{At: at, Topics: []backlog.TopicStatus{
+		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Partitions: []backlog.PartitionStatus{
 			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
 			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
 			{Partition: 2, Committed: &committed, End: 911, Waiting: 11, Head: head(at.Add(time.Hour)), Late: head(at.Add(-5 * time.Second)), Overdue: 5, Owner: relay},
 			{Partition: 3, Committed: &committed, End: 900},
 		}},
-		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []ops.PartitionStatus{
+		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []backlog.PartitionStatus{
 			{Partition: 0, End: 41, Waiting: 41, Head: head(at.Add(25 * time.Minute))},
 			{Partition: 1, Committed: &committed, LogStart: 950, End: 950, Problem: "the log begins at 950, after the commit: 50 offsets are gone"},
 		}},
@@ -40,18 +43,18 @@ func sample() ops.Status {
 func TestStatus_Table(t *testing.T) {
 	golden(t, "status", func(w io.Writer) { printStatus(w, sample(), false) })
 	golden(t, "status_processes", func(w io.Writer) {
-		printProcesses(w, ops.Status{Expected: 2, Processes: []ops.Process{
-			{Process: wire.Process{Name: "closer@h:1:9464", Version: "v1.2.0"}, State: ops.Present, Seen: at},
-			{Process: wire.Process{Name: "relay@h:2:9465"}, State: ops.Gone, Seen: at.Add(-time.Minute)},
+		printProcesses(w, backlog.Status{Expected: 2, Processes: []control.Process{
+			{Process: wire.Process{Name: "closer@h:1:9464", Version: "v1.2.0"}, State: control.Present, Seen: at},
+			{Process: wire.Process{Name: "relay@h:2:9465"}, State: control.Gone, Seen: at.Add(-time.Minute)},
 		}})
 	})
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
 
 func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
-	v := ops.Verdict{State: ops.ActNow, Problems: []ops.Problem{
-		{Kind: ops.KafkaAway, Severity: ops.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
-		{Kind: ops.ProcessGone, Severity: ops.Healed, Count: 2, Runbook: "a-process-does-not-answer"},
+	v := health.Verdict{State: health.ActNow, Problems: []health.Problem{
+		{Kind: health.KafkaAway, Severity: health.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
+		{Kind: health.ProcessGone, Severity: health.Healed, Count: 2, Runbook: "a-process-does-not-answer"},
 	}}
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder
@@ -61,13 +64,13 @@ func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 }
 
 // exit returns the error of a verdict about a status.
-func exit(r ops.Status) error {
-	return verdictError(judge(ops.AskStatus, ops.Answer[any]{Value: r, At: at}))
+func exit(r backlog.Status) error {
+	return verdictError(judge(health.AskStatus, health.Answer[any]{Value: r, At: at}))
 }
 
 // judge judges the answer to one question.
-func judge[T any](name ops.Name[T], a ops.Answer[any]) ops.Verdict {
-	return ops.Judge(ops.Facts{Checks: ops.Checks(), Answers: map[string]ops.Answer[any]{string(name): a}})
+func judge[T any](name health.Name[T], a health.Answer[any]) health.Verdict {
+	return health.Judge(health.Facts{Checks: ops.Checks(), Answers: map[string]health.Answer[any]{string(name): a}})
 }
 
 func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
@@ -83,14 +86,14 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 
 func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	r := sample()
-	r.Topics[0].Partitions[0].Overdue = ops.OverdueLimit.Seconds() // not more than the limit
+	r.Topics[0].Partitions[0].Overdue = backlog.OverdueLimit.Seconds() // not more than the limit
 	if err := exit(r); codeOf(err) != int(Partly) {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 	r.Topics = r.Topics[:1]
 	err := exit(r)
 	expect.That(t, err == nil, "%v, want no error", err)
-	away := ops.Answer[any]{Err: errors.New("no answer")}
+	away := health.Answer[any]{Err: errors.New("no answer")}
 	if err := verdictError(judge(ops.AskSweeps, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}

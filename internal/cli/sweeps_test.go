@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -15,7 +16,7 @@ import (
 )
 
 // sampleSweeps has all kinds of records.
-func sampleSweeps() ops.ControlState {
+func sampleSweeps() control.State {
 	sweep := func(hours int, why wire.SweepReason) wire.Sweep {
 		started := at.Add(time.Duration(-hours) * time.Hour)
 		return wire.Sweep{StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
@@ -25,14 +26,14 @@ func sampleSweeps() ops.ControlState {
 	unfinished.Lock, unfinished.Error = "unavailable", "no pass over all overdue orders has ended in half of the period"
 	byHand.Found, byHand.AlreadyPaid, byHand.AlreadyClosed, byHand.Paused = 33, 20, 3, 10
 	byHand.Lock, byHand.Holder, byHand.Error = "none", "laptop/4711", "the store gives no verdict:\ndial tcp 10.0.0.3:3306: connect: connection refused"
-	return ops.ControlState{
+	return control.State{
 		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, unfinished, sweep(3, wire.SweepPeriod), byHand},
 	}
 }
 
 func TestSweeps_Tables(t *testing.T) {
 	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0)}.table)
-	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(ops.ControlState{}, 24)}.table)
+	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(control.State{}, 24)}.table)
 }
 
 func TestSweeps_Limit(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 func newTopics(c *common) *cobra.Command {
@@ -80,7 +81,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 	var fixed, left []kafka.Finding
 	err := c.repeat(ctx, wait, "topics apply", kafka.Passes, func(ctx context.Context) error {
 		return with(c.openKafka(ctx))(func(s *session) error {
-			specs, err := specsNamed(ops.TopicSpecs(s.cfg), change)
+			specs, err := specsNamed(topics.Specs(s.cfg), change)
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -42,7 +42,7 @@ func TestTopicsApply_RepeatsWhatAHalfStartedBrokerRefuses(t *testing.T) {
 func TestWait_TheErrorNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	file := topicsYAML(t, "buckets: [10s]\n")
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1", config.EnvDSN: "root@tcp(127.0.0.1:1)/shop"}
+	env := map[string]string{environ.EnvBrokers: "127.0.0.1:1", environ.EnvDSN: "root@tcp(127.0.0.1:1)/shop"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"migrate"}} {
 		out, stderr, code := run(t, env, append(args, "--wait", "300ms", "--config", file)...)
 		if code != int(TimedOut) || out != "" || !strings.Contains(stderr, "gave up after 300ms (--wait)") || !strings.Contains(stderr, "connection refused") {

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 )
@@ -39,7 +40,7 @@ type Database struct {
 
 // Connect makes clients of the servers. cfg maps the tables of orders, and says whether Redis is used. Connect does not wait
 // for the servers. Call Close in the end.
-func Connect(s config.Servers, db Database, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
+func Connect(s environ.Servers, db Database, cfg *config.Config, logger *slog.Logger) (c Clients, err error) {
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -48,20 +49,20 @@ func Connect(s config.Servers, db Database, cfg *config.Config, logger *slog.Log
 	}()
 	if len(s.Brokers) > 0 {
 		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, SessionTimeout: cfg.Kafka.SessionTimeout, Logger: logger}); err != nil {
-			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", config.EnvBrokers, err)
+			return c, fmt.Errorf("%s (Servers.Brokers, TLS and SASL): %w", environ.EnvBrokers, err)
 		}
 	}
 	if s.DSN != "" || db.MySQL != nil || db.Postgres != nil {
 		if c.Store, err = store.Open(store.Options{DSN: s.DSN, TLS: s.DatabaseTLS, MySQL: db.MySQL, Postgres: db.Postgres,
 			MaxOpenConns: db.MaxConns, OpenDB: db.Open, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At,
 			Pipeline: cfg.Topics.Close, Delays: cfg.Delays}); err != nil {
-			return c, fmt.Errorf("%s (Servers.DSN, MySQL or Postgres): %w", config.EnvDSN, err)
+			return c, fmt.Errorf("%s (Servers.DSN, MySQL or Postgres): %w", environ.EnvDSN, err)
 		}
 	}
 	if s.RedisURL != "" && cfg.Compensator.Lock.Kind != config.LockDatabase {
-		if config.PlainRedis(s.RedisURL) {
+		if environ.PlainRedis(s.RedisURL) {
 			logger.Warn("the connection to Redis is not encrypted, and its URL has a password: "+
-				"somebody who reads the network can take the lock of the compensator; write rediss://", "variable", config.EnvRedis)
+				"somebody who reads the network can take the lock of the compensator; write rediss://", "variable", environ.EnvRedis)
 		}
 		if c.Redis, err = newRedis(s.RedisURL, s.RedisTLS); err != nil {
 			return c, err

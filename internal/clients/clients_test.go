@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -24,7 +25,7 @@ func TestConnect_UsesTheServerOfTheLock(t *testing.T) {
 	for kind, url := range map[config.LockKind]string{config.LockRedis: "redis://127.0.0.1:1/0", config.LockDatabase: "no URL"} {
 		cfg := config.Default()
 		cfg.Compensator.Lock.Kind = kind
-		c := must.Get(Connect(config.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
+		c := must.Get(Connect(environ.Servers{DSN: "u@tcp(127.0.0.1:1)/d", RedisURL: url}, Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
 		defer c.Close()
 		withRedis := kind == config.LockRedis
 		expect.That(t, (c.Redis != nil) == withRedis, "%s: a client of Redis: %v", kind, c.Redis != nil)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -39,11 +39,11 @@ func newRedis(address string, t *tls.Config) (redis.UniversalClient, error) {
 	switch {
 	case t != nil && u.Scheme != "rediss":
 		return nil, fmt.Errorf("%s (Servers.RedisURL) is not encrypted, but TLS is configured (%s, Servers.RedisTLS): "+
-			"write rediss:// in the URL, or remove the files", config.EnvRedis, config.EnvRedisTLSCA)
+			"write rediss:// in the URL, or remove the files", environ.EnvRedis, environ.EnvRedisTLSCA)
 	case servers.Has("skip_verify"):
 		return nil, fmt.Errorf("%s (Servers.RedisURL) has skip_verify, which accepts any server: "+
 			"name the CA of the server's certificate in %s (RootCAs of Servers.RedisTLS) instead",
-			config.EnvRedis, config.EnvRedisTLSCA)
+			environ.EnvRedis, environ.EnvRedisTLSCA)
 	}
 	secured := func(own *tls.Config) *tls.Config {
 		if own == nil || t != nil {
@@ -80,4 +80,4 @@ func newRedis(address string, t *tls.Config) (redis.UniversalClient, error) {
 
 // errRedisURL wraps no error of the URL, because that quotes it with its password.
 var errRedisURL = fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db, or rediss:// for TLS; "+
-	"docs/security.md has the URLs of sentinels and of a cluster. Special letters are %%-escaped", config.EnvRedis)
+	"docs/security.md has the URLs of sentinels and of a cluster. Special letters are %%-escaped", environ.EnvRedis)

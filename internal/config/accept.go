@@ -70,22 +70,12 @@ func (r *reader) atMost(s *settings, name, path string, d, most time.Duration, w
 // host is this machine. No URL is private too.
 func Private(raw string) bool {
 	u, err := url.Parse(raw)
-	return err != nil || u.Scheme != "http" || isLoopback(u.Hostname())
+	return err != nil || u.Scheme != "http" || IsLoopback(u.Hostname())
 }
 
-// PlainRedis reports whether a URL of Redis sends a password over a network without encryption.
-func PlainRedis(raw string) bool {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "redis" || isLoopback(u.Hostname()) {
-		return false
-	}
-	_, has := u.User.Password()
-	return has || u.Query().Has("password") // of servers with sentinels
-}
-
-// isLoopback reports whether a host is this machine. A name other than localhost counts as outside, whatever it
+// IsLoopback reports whether a host is this machine. A name other than localhost counts as outside, whatever it
 // resolves to.
-func isLoopback(host string) bool {
+func IsLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }

@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/signature"
 )
 
 // ClosingKind says how orders are closed.
@@ -76,48 +74,5 @@ func (r *reader) checkClosing(s *settings) {
 	}
 }
 
-// The environment variables with the secrets of the user's services. As with EnvDSN,
-// a file may hold the value. While a secret is being changed, the value has several
-// secrets, separated by commas, spaces or newlines: each request is signed with all of them.
-const (
-	EnvHTTPSecret    = "ORDERCLOSE_HTTP_SECRET"
-	EnvPaymentSecret = "ORDERCLOSE_PAYMENT_SECRET"
-)
-
-// Secrets sign the requests to the services of the shop that topics.yaml names. Each secret is whsec_ and 24 to
-// 64 bytes in base64; "echo whsec_$(openssl rand -base64 32)" makes one. A request has a signature by each secret of its
-// list, and a service accepts any of them, so that a secret can be replaced without a moment in
-// which requests are refused. Printing or logging Secrets hides them.
-type Secrets struct {
-	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.http.url
-	Payment []string `json:"-"` // for the payment provider; required by closer.payment.url
-}
-
-// Format hides the secrets, for every verb.
-func (Secrets) Format(f fmt.State, _ rune) { fmt.Fprint(f, "secrets") }
-
-func (e *environment) secrets(name string) []string {
-	raw := e.value(name)
-	if raw == "" {
-		return nil
-	}
-	secrets := signature.Split(raw)
-	if _, err := signature.Parse(secrets); err != nil {
-		e.fail(fmt.Errorf("%s: %w", name, err))
-	}
-	return secrets
-}
-
 // AsksPayment reports whether a payment provider is asked before an order is closed.
 func (c Closer) AsksPayment() bool { return c.Payment.URL != "" }
-
-// Needs returns the environment variables that this kind of closing requires.
-func (c Closer) Needs() []string {
-	if c.Kind == KindHTTP {
-		return []string{EnvHTTPSecret}
-	}
-	if c.AsksPayment() {
-		return []string{EnvDSN, EnvPaymentSecret}
-	}
-	return []string{EnvDSN}
-}

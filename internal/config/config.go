@@ -1,12 +1,9 @@
-// Package config reads the settings: topics.yaml (buckets, delays by category, names) and the environment (server addresses and secrets).
-//
-// Load reads and checks a file, Parse its content, FromEnviron the environment, and ConsoleFromEnviron that of the web console.
+// Package config is the grammar of topics.yaml: buckets, delays by category, names. Load reads and checks a file, and Parse its content.
 //
 // Parse is a pure function of its bytes. It returns either a complete, checked Config or all problems of the file at once, with line and column. So a
 // process can check a changed file completely before it applies anything.
 //
-// A Reloader applies a changed file while a process runs (reload.go). Changes says which keys
-// differ, and which of them take effect without a restart (changes.go).
+// Package internal/reload applies a changed file while a process runs, and internal/environ reads the environment.
 //
 // The keys of topics.yaml are tags of the fields that have their values: decode.go reads them.
 package config
@@ -127,15 +124,19 @@ type Closer struct {
 // Load reads and checks the file at path. The error is of type Problems if the file can
 // be read and is wrong. rooms are the sections of the program's rooms; see Section.
 func Load(path string, rooms ...AnySection) (*Config, error) {
-	data, err := readTopics(path)
+	data, err := Read(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(path, data, rooms...)
 }
 
-// readTopics returns the content of a topics.yaml. It may return an error with a part of the content.
-func readTopics(path string) ([]byte, error) {
+// EnvConfig is the environment variable with the topics.yaml of a command without the flag --config, for the commands that a person copies from an
+// output.
+const EnvConfig = "ORDERCLOSE_CONFIG"
+
+// Read returns the content of the topics.yaml at path. It may return an error with a part of the content.
+func Read(path string) ([]byte, error) {
 	data, err := ReadFile(path, MaxFile)
 	if err != nil {
 		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml, as with --config or in %s", err, EnvConfig)

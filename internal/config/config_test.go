@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -195,9 +192,9 @@ func TestLoad_RefusesAFileThatIsTooLarge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	text := string(must.Get(os.ReadFile(shipped))(t))
 	text += strings.Repeat("#", 1<<20-len(text))
-	write(t, path, text)
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	must.Get(config.Load(path))(t)
-	write(t, path, text+"#")
+	must.Do(t, os.WriteFile(path, []byte(text+"#"), 0o600))
 	want := "read the configuration: read " + path + ": it is larger than 1024 KiB; pass the path of topics.yaml, as with --config or in ORDERCLOSE_CONFIG"
 	_, err := config.Load(path)
 	expect.That(t, err != nil && err.Error() == want, "one byte more: %v", err)
@@ -222,23 +219,6 @@ func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 	}
 }
 
-func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
-	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x",
-		"ORDERCLOSE_HTTP_SECRET": "x", "ORDERCLOSE_DB_DSN_FILE": "no/such"}
-	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
-	diff := cmp.Diff(config.Servers{Brokers: []string{"a:1"}, Listen: config.DefaultListen}, got)
-	expect.That(t, err == nil && diff == "", "error %v (-want +got):\n%s", err, diff)
-	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvHTTPSecret, config.EnvDSN} {
-		_, err := config.FromEnviron(env.lookup, config.EnvBrokers, name)
-		expect.That(t, err != nil, "a wrong %s is accepted although it is used", name)
-	}
-	delete(env, "ORDERCLOSE_KAFKA_BROKERS")
-	env["ORDERCLOSE_KAFKA_TLS_CA_FILE"] = "no/such"
-	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
-		t.Error("wrong security settings are accepted although Kafka is used")
-	}
-}
-
 // A process without Kafka needs no buckets. An empty file may be one that is just being written.
 func TestParse_WithoutKafkaNeedsNoBuckets(t *testing.T) {
 	const file = "delays: {default: 5m}\n"
@@ -254,21 +234,43 @@ func TestParse_WithoutKafkaNeedsNoBuckets(t *testing.T) {
 	}
 }
 
-// The format of the log is that of the flag, or else of the variable.
-func TestLogHandler_TakesTheFormat(t *testing.T) {
-	lookup := func(v string) func(string) (string, bool) { return func(string) (string, bool) { return v, v != "" } }
-	for _, c := range []struct{ flag, variable, says, fails string }{
-		{"", "", "level=INFO msg=x", ""}, {"json", "", `"msg":"x"`, ""}, {"", "json", `"msg":"x"`, ""}, {"text", "json", "msg=x", ""},
-		{"xml", "", "", `--log-format is "xml"`}, {"", "xml", "", config.EnvLogFormat + ` is "xml"`},
+func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
+	for _, row := range []struct{ closer, want string }{
+		{"{http: {url: shop/close}}", `2:22: closer.http.url: it is not http://host/path or https://host/path; write it such as ` +
+			`https://shop.example/orderclose/close`},
+		{"{http: {url: \"http://u:p@a/\"}}", `2:22: closer.http.url: it holds a user or password; requests are signed instead; write it such as ` +
+			`https://shop.example/orderclose/close`},
+		{"{http: {url: \"https://a/\", batch: 0}}", `2:43: closer.http.batch: 0 is out of range; write one from 1 to 999`},
+		{"{http: {url: \"https://a/\"}, payment: {url: \"http://a/\"}}",
+			`2:52: closer.payment.url: with closer.http.url this process does not ask the payment provider; let the service ask, and answer payment_pending while it ` +
+				`does not know; then remove this`},
+		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
+		{"{payment: {cancel: true}}", `2:28: closer.payment.url: closer.payment.cancel is true, but there is no url; set it to the URL of the ` +
+			`service that cancels payments`},
+		{"{payment: {url: \"https://a/\", cancel: always}}", `2:47: closer.payment.cancel: "always" is neither true nor false; write true or false`},
+		{"{http: {url: \"https://a/\", cancel: true}}", `2:36: closer.http: unknown key "cancel"; known here: batch, url`},
+		{"{payment: {recheck: 10m}}", `2:29: closer.payment.recheck: want a list, found "10m"; write it as [10m, 1h, 24h]`},
+		{"{payment: {recheck: [299s]}}", `2:30: closer.payment.recheck[0]: 4m59s is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 31d]}}", `2:34: closer.payment.recheck[1]: 31d is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
+		{"{payment: {recheck: [1h, 60m]}}", `2:34: closer.payment.recheck[1]: 1h is out of range, or not longer than the one before it; write ascending ` +
+			`durations from 5m to 30d`},
+		{"{payment: {recheck_rate: 0}}", `2:34: closer.payment.recheck_rate: 0 is out of range; write one from 1 to 1000000`},
+		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
 	} {
-		var out strings.Builder
-		h, err := config.LogHandler(&out, c.flag, lookup(c.variable), nil)
-		if c.fails != "" {
-			expect.Says(t, err, c.fails, "%+v", c)
-			continue
-		}
-		must.Do(t, err)
-		slog.New(h).Info("x")
-		expect.That(t, strings.Contains(out.String(), c.says), "%+v: %s", c, out.String())
+		_, err := config.Parse("t.yaml", []byte("buckets: [1m]\ncloser: "+row.closer+"\n"))
+		want := "t.yaml:" + row.want
+		expect.That(t, err != nil && err.Error() == want, "%s: got\n%v\nwant\n%s", row.closer, err, want)
 	}
+}
+
+func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
+	const file = "buckets: [1m]\ncloser: {payment: {url: \"https://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
+		"  status: {column: s, from: 1, to: 9%s}\n  due: {column: d, type: datetime, zone: UTC, precision: s}\n  items: none\n  stock: none\n"
+	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(),
+		"t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
+		t.Errorf("without: %v", err)
+	}
+	expect.Is(t, expect.Err(config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]"))), nil, "a file with a list of paid")
 }

@@ -113,7 +113,7 @@ func (r *reader) section(path string, n *yaml.Node, fields []field) {
 
 // unknown refuses a key that no field has.
 func (r *reader) unknown(path string, key, v *yaml.Node, name string, keys []string) {
-	what, do, meant := "unknown key "+quote(name), suggest(name, keys), closest(name, keys)
+	what, do, meant := "unknown key "+quote(name), suggest(name, keys), Closest(name, keys)
 	switch {
 	case meant != "": // do names it
 	case path == "" && r.skips && resolveAlias(v).Kind == yaml.MappingNode: //mutant:other-rooms-refused

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,15 @@ func (ps Problems) Unwrap() []error {
 		errs[i] = p
 	}
 	return errs
+}
+
+// SplitProblems returns the problems in err as separate errors.
+func SplitProblems(err error) []error {
+	var problems Problems
+	if errors.As(err, &problems) {
+		return problems.Unwrap()
+	}
+	return []error{err}
 }
 
 func (ps Problems) sorted() Problems {

@@ -169,7 +169,7 @@ func (r *reader) unknownCategory(s *settings, rule orderclose.Rule, path string)
 			continue
 		}
 		do := "add it to delays.categories"
-		if like := closest(c, slices.Sorted(maps.Keys(s.Delays.ByCategory))); like != "" {
+		if like := Closest(c, slices.Sorted(maps.Keys(s.Delays.ByCategory))); like != "" {
 			do = "did you mean " + like + "? Otherwise " + do
 		}
 		r.refuse(path, r.node(fmt.Sprintf("%s[%d]", path, j), path), quote(c)+" is not in delays.categories", do)

@@ -84,13 +84,3 @@ func TestSection_OfAnotherProgramIsRefusedOrSkipped(t *testing.T) {
 		expect.Equal(t, got, c.want, "%s", c.text)
 	}
 }
-
-func TestChanges_HaveTheKeysOfASection(t *testing.T) {
-	parse := func(text string) *config.Config {
-		return must.Get(config.Parse("t", []byte("buckets: [1m]\n"+text), trialSection))(t)
-	}
-	before, after := parse("trial: {mode: fast, source: s}"), parse("trial: {mode: slow, source: s}")
-	expect.Same(t, config.Changes(before, parse("trial: {mode: fast, source: s}")), nil, "the same file")
-	expect.Same(t, config.Changes(before, after), []config.Change{{Key: "trial.mode", From: "fast", To: "slow"}}, "changes")
-	expect.Equal(t, trialSection.Of(config.Effective(before, after)).Mode, "fast", "a running process")
-}

@@ -1,18 +1,20 @@
 package config
 
-import "strings"
+import (
+	"strings"
+)
 
 // suggest names the known key that is most similar to name. If no key is similar, it
 // lists all known keys.
 func suggest(name string, known []string) string {
-	if best := closest(name, known); best != "" {
+	if best := Closest(name, known); best != "" {
 		return "did you mean " + best + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// closest returns the known name that differs from name by at most two letters, or "". Case does not matter.
-func closest(name string, known []string) string {
+// Closest returns the known name that differs from name by at most two letters, or "". Case does not matter.
+func Closest(name string, known []string) string {
 	best, least := "", 3 // a name that differs by 3 or more is a guess
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least && d < len(k) {

@@ -15,8 +15,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -139,7 +140,7 @@ func (c *Console) audit(ctx context.Context, a action, by access.Identity) {
 	if a.State == running {
 		return
 	}
-	ops.AskStatus.Forget(c.asks)
+	ops.Forget(c.asks, health.AskStatus)
 	err := c.pipeline().KeepAction(context.WithoutCancel(ctx), by.Name, a.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, a.Handled, a.Planned))
 	if err != nil {
 		c.o.Logger.Error("writing an action of the console to the audit log failed", "action", a.Kind, "err", err)
@@ -171,7 +172,7 @@ func (c *Console) actionOf(ctx context.Context, who string, fields url.Values) (
 // position, and may be repeated. With the fields of a snapshot no later dead letter is selected.
 func (c *Console) resolution(ctx context.Context, a action, how wire.ResolutionKind) (action, error) {
 	if c.o.Kafka == nil {
-		return a, ops.ErrNoKafka
+		return a, health.ErrNoKafka
 	}
 	get := a.Fields.Get
 	f := deadletters.Filter{Cause: get("cause"), Stage: get("stage"), Source: get("topic"), Order: get("order")}
@@ -232,7 +233,7 @@ func (c *Console) resolution(ctx context.Context, a action, how wire.ResolutionK
 // latePayment records what became of the money of a late payment: late is its id.
 func (c *Console) latePayment(ctx context.Context, a action, who string) (action, error) {
 	if c.o.Store == nil {
-		return a, ops.ErrNoDatabase
+		return a, health.ErrNoDatabase
 	}
 	id, err := strconv.ParseInt(a.Fields.Get("late"), 10, 64)
 	if err != nil {
@@ -244,7 +245,7 @@ func (c *Console) latePayment(ctx context.Context, a action, who string) (action
 	}
 	a.run = func(ctx context.Context) (any, int, error) {
 		defer c.late.Forget()
-		defer ops.AskLate.Forget(c.asks)
+		defer ops.Forget(c.asks, ops.AskLate)
 		resolved, err := c.o.Store.ResolveLate(ctx, id, store.LateResolution(a.Kind), who)
 		if err != nil {
 			return nil, 0, err
@@ -299,7 +300,7 @@ func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 		} else {
 			p.Ended, err = kept.Resume(ctx, p.Category)
 		}
-		if ops.AskPauses.Forget(c.asks); err != nil {
+		if ops.Forget(c.asks, ops.AskPauses); err != nil {
 			return nil, 0, err
 		}
 		p.On, err = kept.Pauses(ctx)

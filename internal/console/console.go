@@ -34,8 +34,11 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
@@ -47,8 +50,8 @@ type Options struct {
 	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
 
-	Settings config.Console // who may open the console; Settings.Listen must be set
-	Version  string         // of the program, shown in the footer
+	Settings environ.Console // who may open the console; Settings.Listen must be set
+	Version  string          // of the program, shown in the footer
 	Logger   *slog.Logger
 }
 
@@ -64,7 +67,7 @@ type Console struct {
 	trend history
 
 	acting    sync.RWMutex          // read-locked by each action
-	control   *ops.Control          // nil: no Kafka
+	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
 	following sync.WaitGroup        // of letters and of the history
 	live      liveCount
@@ -94,12 +97,12 @@ func New(o Options) (*Console, error) {
 	}
 	c.makeQuestions()
 	if o.Kafka != nil {
-		c.control = ops.NewControl(o.Kafka, o.Config().Topics.Control)
+		c.control = control.New(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx, lettersInterval, nil) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
-				c.remember(ops.AskStatus.Get(c.ctx, c.asks))
+				c.remember(ops.Get(c.ctx, c.asks, health.AskStatus))
 			}
 		})
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -26,6 +28,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -54,15 +57,15 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	r.cfg = must.Get(config.Parse("topics.yaml", []byte("buckets: [1m, 1h]\npartitions: 2\ndelays: {categories: {ticket: 7m}}\n")))(t)
 	r.kafka = must.Get(kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}))(t)
 	t.Cleanup(r.kafka.Close)
-	_, _, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
+	_, _, err := r.kafka.Apply(t.Context(), topics.Specs(r.cfg))
 	must.That(t, err == nil, "%v", err)
 	r.store = must.Get(sqlite.Open(sqlite.Memory, nil))(t)
 	t.Cleanup(func() { _ = r.store.Close() })
 	must.Do(t, r.store.Migrate(t.Context()))
 	o := Options{
 		Config: func() *config.Config { return r.cfg }, Pipeline: ops.Pipeline{Kafka: r.kafka, Store: r.store}, Version: "v0",
-		Settings: config.Console{
-			Listen: config.DefaultConsoleListen, UserHeader: "X-User", Operators: []string{"ann"},
+		Settings: environ.Console{
+			Listen: environ.DefaultConsoleListen, UserHeader: "X-User", Operators: []string{"ann"},
 			Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 		},
 	}
@@ -140,7 +143,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 		`data-live="/live?in=en,UTC"`)
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
-	ops.AskStatus.Forget(r.c.asks)
+	ops.Forget(r.c.asks, health.AskStatus)
 	page = r.open("/")
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay",
 		`<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
@@ -162,15 +165,15 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
 		must.Do(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
 	}
-	ops.AskOverdue.Forget(r.c.asks)
+	ops.Forget(r.c.asks, ops.AskOverdue)
 	page := r.open("/")
 	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka",
 		"/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Get(r.store.Pause(t.Context(), "ticket", time.Hour, "INC-1", false))(t)
-	ops.AskOverdue.Forget(r.c.asks)
-	ops.AskPauses.Forget(r.c.asks)
+	ops.Forget(r.c.asks, ops.AskOverdue)
+	ops.Forget(r.c.asks, ops.AskPauses)
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 }
 
@@ -179,8 +182,8 @@ func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
 	r.open("/")
 	r.broker.Close()
 	_ = r.store.Close()
-	ops.AskStatus.Forget(r.c.asks)
-	ops.AskOverdue.Forget(r.c.asks)
+	ops.Forget(r.c.asks, health.AskStatus)
+	ops.Forget(r.c.asks, ops.AskOverdue)
 	for range 50 { // a fetch that fails takes longer than a page waits
 		if strings.Contains(r.open("/"), "Kafka has not answered since") {
 			break
@@ -269,7 +272,7 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	read(`data-state="well"`)
 	r.putStock("ink")
 	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
-	ops.AskStatus.Forget(r.c.asks)
+	ops.Forget(r.c.asks, health.AskStatus)
 	read(`data-state="urgent"`)
 }
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 )
 
 // letterTimeout bounds reading the dead letters of a page from Kafka.
@@ -32,7 +32,7 @@ type lettersData struct {
 	Topics  []string              // of the records of all pending dead letters
 	Next    *deadletters.Position // if there are more: the last one of the page
 	Pending int                   // that fit the filter, on all pages
-	Problem error                 // of the filter, or ops.ErrNoKafka
+	Problem error                 // of the filter, or health.ErrNoKafka
 }
 
 // Link returns the query of the same list from another place on, or with another filter.
@@ -79,7 +79,7 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	}
 	d := c.listLetters(inUTC(fields, zoneOf(r)))
 	status := http.StatusOK // the page shows the problem
-	if d.Problem != nil && !errors.Is(d.Problem, ops.ErrNoKafka) {
+	if d.Problem != nil && !errors.Is(d.Problem, health.ErrNoKafka) {
 		status = http.StatusBadRequest
 	}
 	c.render(w, r, status, c.newPage(r, "dead-letters", d))
@@ -87,7 +87,7 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 
 // listLetters returns the page of pending dead letters that the fields select.
 func (c *Console) listLetters(fields url.Values) lettersData {
-	d := lettersData{Filter: fields, Problem: ops.ErrNoKafka}
+	d := lettersData{Filter: fields, Problem: health.ErrNoKafka}
 	if c.letters == nil {
 		return d
 	}
@@ -122,7 +122,7 @@ func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 		return nil, nil
 	}
 	if c.letters == nil {
-		return nil, ops.ErrNoKafka
+		return nil, health.ErrNoKafka
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -85,7 +86,7 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	_, err := r.store.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
 	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
-	ops.AskLate.Forget(r.c.asks)
+	ops.Forget(r.c.asks, ops.AskLate)
 	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback",
 		`value="refunded"`, `value="reopened"`)
 	contains(t, r.open("/"), `data-kind="payments_late"`, "orderclose payments late")
@@ -115,5 +116,5 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 
 func TestPayments_WithoutADatabaseThePageSaysSo(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Store = nil })
-	contains(t, r.open("/payments"), ops.ErrNoDatabase.Error())
+	contains(t, r.open("/payments"), health.ErrNoDatabase.Error())
 }

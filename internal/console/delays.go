@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -15,8 +16,8 @@ import (
 type delaysData struct {
 	Config     *config.Config
 	Categories []categoryDelay // the last one is the default, without a name
-	Topics     ops.Answer[ops.TopicsPlan]
-	Pauses     ops.Answer[[]wire.Pause]
+	Topics     health.Answer[ops.TopicsPlan]
+	Pauses     health.Answer[[]wire.Pause]
 	Broken     error      // of the present topics.yaml
 	Form       url.Values // of a pause
 	Problem    error      // of a form of a pause that was refused; nil: none was
@@ -33,13 +34,13 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
 	d.Config = cfg
-	d.Topics = ops.AskTopics.Get(r.Context(), c.asks)
+	d.Topics = ops.Get(r.Context(), c.asks, ops.AskTopics)
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
 		_, delay, _ := cfg.Delays.Of(name)
 		d.Categories = append(d.Categories, categoryDelay{name, config.FormatDuration(delay)})
 	}
-	d.Broken = ops.AskConfig.Get(r.Context(), c.asks).Err
-	d.Pauses = ops.AskPauses.Get(r.Context(), c.asks)
+	d.Broken = ops.Get(r.Context(), c.asks, ops.AskConfig).Err
+	d.Pauses = ops.Get(r.Context(), c.asks, ops.AskPauses)
 	p := c.newPage(r, "delays", d)
 	p.Path = "/delays"
 	c.render(w, r, status, p)

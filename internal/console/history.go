@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // The history on Now has a sample each minute, for four hours, from the statuses that pages need anyway. While
@@ -54,7 +54,7 @@ type history struct {
 
 // add adds a status, unless a partition could not be read. It replaces the newest sample while that is less than sampleEvery
 // after the one before it.
-func (h *history) add(s ops.Status, topics config.Topics) {
+func (h *history) add(s backlog.Status, topics config.Topics) {
 	one := reading{at: s.At}
 	for _, t := range s.Topics {
 		ends, closes := int64(0), t.Topic == topics.Close

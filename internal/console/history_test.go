@@ -5,28 +5,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // look is a status of one delay topic and the close topic.
-func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdue float64) ops.Status {
-	topic := func(name string, waits, end int64, overdue float64) ops.TopicStatus {
-		return ops.TopicStatus{Topic: name, Waiting: waits, Partitions: []ops.PartitionStatus{{Waiting: waits, End: end, Overdue: overdue}}}
+func look(at time.Time, delayWaits, delayEnd, closeWaits, closeEnd int64, overdue float64) backlog.Status {
+	topic := func(name string, waits, end int64, overdue float64) backlog.TopicStatus {
+		return backlog.TopicStatus{Topic: name, Waiting: waits, Partitions: []backlog.PartitionStatus{{Waiting: waits, End: end, Overdue: overdue}}}
 	}
-	return ops.Status{At: at, Topics: []ops.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0)}}
+	return backlog.Status{At: at, Topics: []backlog.TopicStatus{topic("delay_1m", delayWaits, delayEnd, overdue), topic("order-close", closeWaits, closeEnd, 0)}}
 }
 
-var topics = config.Topics{Close: "order-close", Events: "order-events"}
+var named = config.Topics{Close: "order-close", Events: "order-events"}
 
 // In each of three minutes 600 orders come, of which each takes two hops, and 300 are closed.
 func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range int64(4) {
-		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), topics)
+		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), named)
 	}
 	samples := h.samples()
 	last := samples[3]
@@ -49,18 +50,18 @@ func TestHistory_IsBounded(t *testing.T) {
 	var h history
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 6 * 60 * 7 { // seven hours
-		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), topics)
-		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), topics) // after an action
+		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), named)
+		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), named) // after an action
 	}
 	samples := h.samples()
 	if n := len(samples); n != maxSamples || samples[n-2].At.Sub(samples[n-3].At) != sampleEvery || at.Add(7*time.Hour).Sub(samples[n-1].At) > 11*time.Second {
 		t.Errorf("%d samples; the newest: %+v", n, samples[n-3:])
 	}
 	unread := look(at.Add(8*time.Hour), 1, 1, 1, 1, 0)
-	unread.Topics[0].Partitions[0] = ops.PartitionStatus{Problem: "no leader"}
-	h.add(unread, topics)
-	unread.Topics[0] = ops.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
-	h.add(unread, topics)
+	unread.Topics[0].Partitions[0] = backlog.PartitionStatus{Problem: "no leader"}
+	h.add(unread, named)
+	unread.Topics[0] = backlog.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
+	h.add(unread, named)
 	expect.Equal(t, h.samples()[maxSamples-1].At, samples[maxSamples-1].At, "what could not be read counts as 0")
 }
 
@@ -84,9 +85,9 @@ func TestFirstSeen_SaysSinceWhenAProblemIsThere(t *testing.T) {
 		there       bool
 		known, want int // minutes; 0: it is not known
 	}{{1, true, 0, 1}, {2, true, 0, 1}, {3, false, 0, 0}, {4, true, 0, 4}, {5, true, 3, 3}, {6, true, 0, 4}} {
-		var all []ops.Problem
+		var all []health.Problem
 		if look.there {
-			all = []ops.Problem{{Kind: ops.ConfigBroken}}
+			all = []health.Problem{{Kind: health.ConfigBroken}}
 		}
 		if look.known > 0 {
 			all[0].Since = at(look.known)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -98,7 +98,7 @@ func TestTimes_OldValuesHaveAnAge(t *testing.T) {
 	later := now.Add(time.Minute)
 	expect.Equal(t, p.In(later, now), "in 1m", "a time ahead")
 	expect.Equal(t, p.In(now, later), "", "a time that has passed")
-	expect.That(t, !p.Unset(nil) && p.Unset(ops.ErrNoKafka) && p.Unset(ops.ErrNoDatabase), "a server that is configured counts as one that is not")
+	expect.That(t, !p.Unset(nil) && p.Unset(health.ErrNoKafka) && p.Unset(health.ErrNoDatabase), "a server that is configured counts as one that is not")
 }
 
 // in sends a request of a reader who has chosen a zone.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -14,11 +16,11 @@ import (
 
 // nowData is what the page Now shows.
 type nowData struct {
-	Status  ops.Answer[ops.Status]
-	Overdue ops.Answer[ops.OverdueOrders]
+	Status  health.Answer[backlog.Status]
+	Overdue health.Answer[backlog.OverdueOrders]
 	Pauses  []wire.Pause
 	Hours   []overdue.Hour // of the compensations, newest first
-	Verdict ops.Verdict
+	Verdict health.Verdict
 	History []sample
 }
 
@@ -33,16 +35,16 @@ func (p page) TitleOf(path string) string {
 
 func (c *Console) now(ctx context.Context) (d nowData) {
 	facts := c.asks.Facts(ctx)
-	d.Status, d.Overdue = ops.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
+	d.Status, d.Overdue = health.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
 	d.Pauses, d.Hours = ops.AskPauses.Of(facts).Value, ops.AskHours.Of(facts).Value.Hours
 	c.remember(d.Status)
-	d.History, d.Verdict = c.trend.samples(), ops.Judge(facts)
+	d.History, d.Verdict = c.trend.samples(), health.Judge(facts)
 	c.first.mark(d.Verdict.Problems, facts.Now)
 	return d
 }
 
 // remember adds a status that was just read to the history.
-func (c *Console) remember(s ops.Answer[ops.Status]) {
+func (c *Console) remember(s health.Answer[backlog.Status]) {
 	if s.Known() && !s.Away() {
 		c.trend.add(s.Value, c.o.Config().Topics)
 	}
@@ -51,16 +53,16 @@ func (c *Console) remember(s ops.Answer[ops.Status]) {
 // firstSeen remembers since when each kind of problem is there. It is safe for concurrent use.
 type firstSeen struct {
 	mu sync.Mutex
-	at map[ops.ProblemKind]time.Time
+	at map[health.ProblemKind]time.Time
 }
 
 // mark sets Since of the problems: the call since which each call had a problem of this kind, if nobody knows
 // an earlier moment.
-func (f *firstSeen) mark(all []ops.Problem, now time.Time) {
+func (f *firstSeen) mark(all []health.Problem, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.at
-	f.at = map[ops.ProblemKind]time.Time{}
+	f.at = map[health.ProblemKind]time.Time{}
 	for i := range all {
 		p := &all[i]
 		at, seen := before[p.Kind]

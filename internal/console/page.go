@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
@@ -46,7 +47,7 @@ func (p page) MayAct() bool { return p.User.Role == access.Operator }
 func (p page) T(key string, args ...any) string { return text(p.Lang, key, args...) }
 
 // ProblemTitle returns what is wrong, in the page's language.
-func (p page) ProblemTitle(of ops.Problem) string {
+func (p page) ProblemTitle(of health.Problem) string {
 	if title := of.Is.Titles[p.Lang]; title != "" {
 		return title
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/overdue"
 )
@@ -16,13 +17,13 @@ const (
 
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
-	Sweeps ops.Answer[ops.Sweeps]
-	Hours  ops.Answer[ops.Hours]
+	Sweeps health.Answer[ops.Sweeps]
+	Hours  health.Answer[ops.Hours]
 	Chart  chart
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: ops.AskSweeps.Get(r.Context(), c.asks), Hours: ops.AskHours.Get(r.Context(), c.asks)}
+	d := sweepsData{Sweeps: ops.Get(r.Context(), c.asks, ops.AskSweeps), Hours: ops.Get(r.Context(), c.asks, ops.AskHours)}
 	d.Chart = foundChart(d.Hours.Value.Hours, time.Now())
 	return d
 }

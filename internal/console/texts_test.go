@@ -14,6 +14,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
@@ -29,9 +31,9 @@ var (
 )
 
 // kinds returns the kinds of findings that people see.
-func kinds() (all []ops.Kind) {
+func kinds() (all []health.Kind) {
 	for _, c := range append(ops.Checks(), room.Checks(rooms.All())...) {
-		all = append(all, slices.DeleteFunc(slices.Clone(c.Finds), func(k ops.Kind) bool { return k.Severity == "" })...)
+		all = append(all, slices.DeleteFunc(slices.Clone(c.Finds), func(k health.Kind) bool { return k.Severity == "" })...)
 	}
 	return all
 }
@@ -41,13 +43,13 @@ func computed() (keys []string) {
 	for _, l := range languages {
 		keys = append(keys, "language."+l)
 	}
-	for _, s := range []ops.State{ops.Well, ops.LookToday, ops.ActNow, ops.Unknown} {
+	for _, s := range []health.State{health.Well, health.LookToday, health.ActNow, health.Unknown} {
 		keys = append(keys, "verdict."+string(s))
 	}
-	for _, s := range []ops.Severity{ops.Urgent, ops.Today, ops.Healed} {
+	for _, s := range []health.Severity{health.Urgent, health.Today, health.Healed} {
 		keys = append(keys, "severity."+string(s))
 	}
-	for _, s := range []ops.ProcessState{ops.Present, ops.Frozen, ops.Gone} {
+	for _, s := range []control.ProcessState{control.Present, control.Frozen, control.Gone} {
 		keys = append(keys, "process."+string(s))
 	}
 	for _, k := range kinds() {

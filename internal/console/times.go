@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/health"
 )
 
 // zoneCookie keeps the name of the time zone that a person has chosen.
@@ -153,5 +153,5 @@ func (p page) In(t, from time.Time) string {
 
 // Unset reports whether an error says that no such server is configured.
 func (page) Unset(err error) bool {
-	return errors.Is(err, ops.ErrNoDatabase) || errors.Is(err, ops.ErrNoKafka)
+	return errors.Is(err, health.ErrNoDatabase) || errors.Is(err, health.ErrNoKafka)
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,13 +133,11 @@ func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	spans, err := c.Window(ctx, topic, LogStart, LogEnd)
 	all := int64(0)
-	for _, s := range spans {
-		if s.Partition >= n {
-			break // it was added just now
+	for p, bounds := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
+		if err = cmp.Or(err, bounds.Err); bounds.Err == nil {
+			all += Waiting(commits[p], bounds.Offsets[0], bounds.Offsets[1])
 		}
-		all += Waiting(commits[s.Partition], s.First, s.End)
 	}
 	return all, err
 }

@@ -5,7 +5,7 @@
 // New returns a *Cluster, which is safe for concurrent use. The other packages declare the
 // small interfaces that they need, and *Cluster satisfies these interfaces. Package kafka
 // knows nothing about orders. Package recordbatch encodes and decodes record batches. Package login
-// has the login by tokens.
+// has the login by tokens, and package reads what reads parts of topics.
 //
 // Every request, also those of the library's Client, goes through exchange: it takes a connection to
 // the broker that must answer, and sends the request once. The library encodes the request; package kmsg
@@ -19,20 +19,14 @@
 //	connect.go    one new connection: TCP, TLS and SASL within one deadline
 //	codec.go      encode a request, by the client library or by package kmsg
 //	security.go   TLS and SASL, for every connection
-//	access.go     the explanation of a refused request or connection
-//	errors.go     the meaning of error codes, and what brokers other than Kafka's cannot do
-//	fetch.go      read one partition, into memory that is used again
-//	identity.go   detect that a log was replaced since it was last read
+//	access.go     the meaning of error codes, what brokers other than Kafka's cannot do, and the explanation of a refused request
+//	fetch.go      read one partition, into memory that is used again; detect that its log was replaced
 //	append.go     one produce request to one partition, or idempotent appends until they are acked
 //	group.go      group membership: join, assign partitions, leave
-//	generation.go the partitions of a member between two rebalances, and their commits
-//	heartbeats.go when each membership of a process sends its next heartbeat
-//	group_start.go where each partition of a membership begins
+//	generation.go the partitions of a member between two rebalances, where each begins, and their commits
 //	commits.go    the members of a group, what it has committed, what waits above it, and commits without members
-//	static.go     memberships that a process gets back when it is started again
-//	topics.go     the names of topics, their required settings, and the differences
+//	static.go     memberships that a process gets back when it is started again, and when each sends its next heartbeat
+//	topics.go     the names of topics, their required settings, and the differences; those with records of others, or that this user may not see
 //	admin.go      describe, create, change and delete topics
-//	foreign.go    topics with records of others, which are not changed, and topics that this user may not see
 //	offsets.go    the offsets of many partitions, with as few requests as possible
-//	window.go     the records that were appended between two moments, a few of them, or only the first one
 package kafka

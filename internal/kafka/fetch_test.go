@@ -1,16 +1,12 @@
 package kafka
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
@@ -78,7 +74,7 @@ func TestRead_ReadsAtMostMaxBytes(t *testing.T) {
 		must.Get(c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k"), Value: make([]byte, size)}}))(t)
 	}
 	for offset, next := range map[int64]int64{0: 1, 1: 2, 2: 5, 3: 6, 6: 6} {
-		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: LittleBytes})
+		f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, MaxBytes: 64 << 10})
 		expect.That(t, err == nil && f.Next == next && int64(len(f.Records)) == next-offset,
 			"from %d: %d records, next %d, %v; want up to %d", offset, len(f.Records), f.Next, err, next)
 	}
@@ -91,9 +87,8 @@ func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
 	expect.That(t, err == nil && f.Corrupt == nil && len(f.Records) == 2 && f.Next == 3,
 		"%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
-	if m, err := c.Peek(t.Context(), "t", 0, 1, 3); err != nil || m == nil || string(m.Key) != "a" {
-		t.Errorf("peek: %+v, %v; want a", m, err)
-	}
+	f, err = c.ReadOnce(t.Context(), wire.Position{Topic: "t", Offset: 1})
+	expect.That(t, err == nil && len(f.Records) == 2, "once: %d records, %v", len(f.Records), err)
 }
 
 // TestRead_BatchBeyondEndOfLogIsCorrupt: Read asks for the end of the log first.
@@ -138,99 +133,6 @@ func TestRead_BelievesDamageAfterThreeAnswers(t *testing.T) {
 	}
 }
 
-// fetcher returns its answers one after the other, and then always the last.
-type fetcher struct {
-	answers []wire.Fetched
-	asked   []wire.Position
-}
-
-func (f *fetcher) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	f.asked = append(f.asked, at)
-	a := f.answers[0]
-	if len(f.answers) > 1 {
-		f.answers = f.answers[1:]
-	}
-	return a, nil
-}
-
-func records(offsets ...int64) wire.Fetched {
-	f := wire.Fetched{}
-	for _, o := range offsets {
-		f.Records, f.Next = append(f.Records, wire.RawRecord{Offset: o}), o+1
-	}
-	return f
-}
-
-func TestScan_EndsWithTheSpan(t *testing.T) {
-	first := records(5, 6)
-	first.Log.Topic = [16]byte{1}
-	log := &fetcher{answers: []wire.Fetched{first, {Next: 7}, {Next: 7}, records(7, 8, 9), {}}}
-	n := 0
-	read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(f wire.Fetched) error {
-		n += len(f.Records)
-		return nil
-	})
-	expect.That(t, read == 9 && n == 4 && err == nil, "read to %d, %d records, %v; want 9, 4", read, n, err)
-	if was := log.asked; was[0].Log != (wire.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
-		t.Errorf("read at %+v: want each read to use the log of the previous read", was)
-	}
-}
-
-// TestScan_StopsAtRecreatedOrShorterLog that changes while it is read.
-func TestScan_StopsAtRecreatedOrShorterLog(t *testing.T) {
-	lost := &wire.Range{First: 0, Last: 6, Err: errors.New("the log ends at 3")}
-	for want, last := range map[error]wire.Fetched{
-		ErrRecreated: {Next: 0, Lost: lost, Replaced: true},
-		ErrShorter:   {Next: 7},
-	} {
-		log := &fetcher{answers: []wire.Fetched{records(5, 6), last}}
-		read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(wire.Fetched) error { return nil })
-		expect.That(t, read == 7 && errors.Is(err, want) && len(log.asked) <= 1+maxIdleFetches,
-			"read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
-	}
-}
-
-// TestPeek_ReturnsNextRecord reads a log of two batches, each followed by a transaction
-// marker: records 0, 1 and 2, a marker at 3, record 4, and a marker at 5.
-func TestPeek_ReturnsNextRecord(t *testing.T) {
-	broker, c := newFake(t, 1)
-	produceTransactions(t, broker.ListenAddrs(), 3, 1)
-	for _, want := range []struct{ offset, end, found int64 }{
-		{0, 6, 0}, {1, 6, 1}, {2, 3, 2}, {3, 6, 4}, {3, 4, -1}, {4, 6, 4}, {5, 6, -1}, {6, 6, -1},
-	} {
-		m, err := c.Peek(t.Context(), "t", 0, want.offset, want.end)
-		if err != nil {
-			t.Errorf("in [%d, %d): %v", want.offset, want.end, err)
-			continue
-		}
-		found := int64(-1)
-		if m != nil {
-			found = m.Offset
-			expect.That(t, string(m.Key) == fmt.Sprint("key-", found) && !m.Appended.IsZero(), "in [%d, %d): %+v", want.offset, want.end, m)
-		}
-		expect.Equal(t, found, want.found, "in [%d, %d): found", want.offset, want.end)
-	}
-	expect.Says(t, expect.Err(c.Peek(t.Context(), "t", 0, 17, 20)), "t/0 at 17", "past the end")
-}
-
-// produceTransactions commits one transaction per count, with that many records in one batch. The key of a record contains its offset.
-func produceTransactions(t *testing.T, brokers []string, counts ...int) {
-	t.Helper()
-	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing()))(t)
-	defer client.Close()
-	offset := 0
-	for _, n := range counts {
-		must.Do(t, client.BeginTransaction())
-		for range n {
-			client.Produce(context.Background(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key-", offset), Value: make([]byte, 2000)}, nil)
-			offset++
-		}
-		must.Do(t, client.Flush(t.Context()))
-		must.Do(t, client.EndTransaction(t.Context(), kgo.TryCommit))
-		offset++ // the marker
-	}
-}
-
 func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 	for _, c := range []struct{ commit, start, end, want int64 }{
 		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
@@ -247,9 +149,4 @@ func TestWaiting_CountsBetweenTheRuns(t *testing.T) {
 		expect.Equal(t, Waiting(c, 0, end), want, "below %d", end)
 	}
 	expect.Equal(t, Waiting(c, 12, 15), 3, "waiting in a log that begins after the commit")
-}
-
-func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
-	m, _ := (wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}}).Message()
-	expect.That(t, m.Offset == 7 && m.Appended.UnixMilli() == 1_700_000_000_000 && m.Key == nil, "%+v", m)
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -90,7 +91,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 		if cut && first == end {
 			since = later(since, a.sum.At)
 		}
-		read, err := ScanRecords(ctx, a.o.Log, topic, kafka.Span{Partition: p, First: from, End: end}, func(r wire.RawRecord) {
+		read, err := ScanRecords(ctx, a.o.Log, topic, reads.Span{Partition: p, First: from, End: end}, func(r wire.RawRecord) {
 			if cut {
 				since, cut = later(since, r.AppendedAt().Add(auditSlack)), false
 			}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -256,22 +258,22 @@ func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
 }
 
 // topics are topics of one partition each, in memory.
-type topics struct {
+type topicsLog struct {
 	Log
 	records map[string][]wire.RawRecord
 }
 
-func (l topics) Partitions(context.Context, string) (int, error) { return 1, nil }
+func (l topicsLog) Partitions(context.Context, string) (int, error) { return 1, nil }
 
-func (l topics) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+func (l topicsLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
 	return make([]kafka.Commit, 1), nil
 }
 
-func (l topics) Bounds(_ context.Context, topic string, _ int) (first, end int64, err error) {
+func (l topicsLog) Bounds(_ context.Context, topic string, _ int) (first, end int64, err error) {
 	return 0, int64(len(l.records[topic])), nil
 }
 
-func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (int64, error) {
+func (l topicsLog) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (int64, error) {
 	for i, r := range l.records[topic] {
 		if !r.AppendedAt().Before(t) {
 			return int64(i), nil
@@ -280,16 +282,16 @@ func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (i
 	return int64(len(l.records[topic])), nil
 }
 
-func (l topics) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+func (l topicsLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
 	return offsetsOf(ctx, l, queries)
 }
 
-func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+func (l topicsLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	return wire.Fetched{Records: l.records[at.Topic][at.Offset:], Next: int64(len(l.records[at.Topic]))}, nil
 }
 
 // put appends a record a second after its order was due.
-func (l topics) put(topic string, m wire.Message) {
+func (l topicsLog) put(topic string, m wire.Message) {
 	m.Offset, m.Appended = int64(len(l.records[topic])), due.Add(time.Second)
 	l.records[topic] = append(l.records[topic], m.Raw())
 }
@@ -303,7 +305,7 @@ func (storeWithEvents) AuditRules() store.AuditRules {
 
 // TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event counts, a dead letter of the order itself does not.
 func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
-	log := topics{records: map[string][]wire.RawRecord{}}
+	log := topicsLog{records: map[string][]wire.RawRecord{}}
 	for i := range 10 {
 		id := fmt.Sprintf("order-%08d", i)
 		value := must.Get(orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode())(t)
@@ -372,4 +374,88 @@ func TestRun_BeforeMigrateItReadsTheRowsOfOrdersOnly(t *testing.T) {
 	})
 	expect.That(t, err == nil && sum.Orders == 10 && len(sum.NotRead) == 1 && strings.Contains(sum.NotRead[0], "no table receipts"), "%+v, %v", sum, err)
 	expect.That(t, len(parts) == 1 && parts[0].RowsOnly, "read %+v", parts)
+}
+
+// noon is the time at which tests ask.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// partitionOffsets is a log that answers about one offset at a time.
+type partitionOffsets interface {
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+}
+
+// offsetsOf answers queries as Offsets of a kafka.Cluster does.
+func offsetsOf(ctx context.Context, log partitionOffsets, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
+	answers := make([]kafka.OffsetAnswer, len(queries))
+	for i, q := range queries {
+		for _, m := range q.At {
+			var offset, first, end int64
+			var err error
+			switch m {
+			case kafka.LogStart, kafka.LogEnd:
+				if first, end, err = log.Bounds(ctx, q.Topic, q.Partition); m == kafka.LogStart {
+					offset = first
+				} else {
+					offset = end
+				}
+			default:
+				offset, err = log.OffsetAt(ctx, q.Topic, q.Partition, time.UnixMilli(int64(m)))
+			}
+			if answers[i].Offsets = append(answers[i].Offsets, offset); err != nil {
+				answers[i].Err = err
+			}
+		}
+	}
+	return answers
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// closedOrders is a store without orders that are due in the window. Its orders were closed in it.
+type closedOrders struct {
+	manyOrders
+	rows []store.AuditRow
+}
+
+func (c closedOrders) AuditClosed(_ context.Context, _, _ time.Time, after store.ReceiptKey, _ int) (rows []store.AuditRow, last store.ReceiptKey, err error) {
+	if after.OrderID == "" {
+		return c.rows[:1], store.ReceiptKey{OrderID: "o"}, nil
+	}
+	return c.rows[1:], last, nil
+}
+
+// A paid order without a deadline, and an order that is open again: both were closed in the window.
+func TestAudit_JudgesTheOrdersThatWereClosedInTheWindow(t *testing.T) {
+	elsewhere := func(state store.AuditState, at time.Time) store.AuditRow {
+		return row(state, func(r *store.AuditRow) {
+			r.Due, r.Receipt = at, &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second), Path: orderclose.PathPipeline}
+		})
+	}
+	db := closedOrders{manyOrders{each: func(int) {}}, []store.AuditRow{elsewhere(store.AuditPaid, orderclose.NeverDue),
+		elsewhere(store.AuditOpen, due.Add(72*time.Hour)), row(store.AuditPaid, nil)}}
+	var found []string
+	sum, err := Audit(t.Context(), AuditOptions{Store: db, Config: &config.Config{}, From: due, To: due.Add(time.Hour), Bound: time.Hour,
+		OnFinding: func(f Finding) error {
+			found = append(found, string(f.Kind))
+			return nil
+		}})
+	got := fmt.Sprint(found, sum.ClosedElsewhere, sum.FindingCount, sum.Orders)
+	expect.That(t, err == nil && got == "[paid_but_closed stray_receipt] 2 2 0", "%s, %v", got, err)
+}
+
+// The event of a close without a close: readers of the event give back points of a paid order.
+func TestAudit_FindsAnEventWithoutAReceipt(t *testing.T) {
+	a := audit{common: factsWith(nil)}
+	a.kafka.events = newHashes()
+	a.kafka.events.add(a.eventID("o"))
+	a.kafka.events.seal()
+	for state, want := range map[store.AuditState]string{store.AuditPaid: "[stray_event]", store.AuditOther: "[stray_event]", store.AuditClosed: "[]"} {
+		var kinds []FindingKind
+		r := row(state, nil)
+		for _, f := range judge(r, a.facts(r)) {
+			kinds = append(kinds, f.Kind)
+		}
+		expect.That(t, fmt.Sprint(kinds) == want, "an order that is %s: %v, want %s", state, kinds, want)
+	}
 }

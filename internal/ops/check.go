@@ -3,13 +3,18 @@ package ops
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/lock"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -20,77 +25,33 @@ const ClockSkewWarning = 250 * time.Millisecond
 // factTimeout bounds the reading of what processes have announced.
 const factTimeout = 15 * time.Second
 
-// Check is a question about a pipeline, and what its answer means. Status, doctor and the console ask and judge the same
-// list: Checks, and those of rooms.
-type Check struct {
-	Name    string                                       // says in a finding which question got no answer, such as "dead letters"
-	Every   time.Duration                                // an answer that is younger is not asked for again
-	Limit   time.Duration                                // of one attempt
-	Ask     func(context.Context, Pipeline) (any, error) // nil: Judge reads the answers of other checks
-	Rest    func(answer any) time.Duration               // how much longer than Every an answer lasts; nil: no longer
-	Doubts  string                                       // the name of a check that is asked again after an error of this one
-	Failing string                                       // the key in wire.Process.Failing that says since when processes meet this fault; "": none
-	Judge   func(*Findings)                              // adds findings; nil: only errors of Ask are findings
-	Finds   []Kind                                       // of the findings
-}
-
-// Kind says what findings of a kind mean.
-type Kind struct {
-	Name     ProblemKind      // "": the errors are no finding
-	Errors   func(error) bool // the errors of Ask that are of this kind; those of none are NotAnswered
-	As       ProblemKind      // the kind that people see; "": Name
-	Severity Severity         // "": nobody sees it, and it only hides others
-	Runbook  string           // the section of the runbook, as the end of its URL
-	Blind    bool             // a part of the state is unknown
-	InDoctor bool             // it is a finding of doctor, also if it can wait until today's work
-	Page     string           // the path in the console that shows more; "": none
-	Titles   Titles           // of a kind of a room; nil: the console has them
-	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
-	Hides []ProblemKind
-}
-
-// Titles are what the console calls the findings of a kind, by language: en and zh.
-type Titles map[string]string
-
-// Name is the name of a check whose answer is a T.
-type Name[T any] string
-
 // The names of the checks whose answers others read.
 const (
-	AskStatus  Name[Status]             = "Kafka"
-	AskOverdue Name[OverdueOrders]      = "database"              // which orders are overdue there
-	AskWrites  Name[struct{}]           = "writes"                // its error is why a close cannot be written
-	AskLock    Name[struct{}]           = "lock"                  // its error is why Redis cannot give the lock of the compensator
-	AskOffset  Name[time.Duration]      = "clock of the database" // by how much it is ahead of that of this machine
-	AskSchema  Name[store.Schema]       = "schema"
-	AskPauses  Name[[]wire.Pause]       = "pauses"
-	AskSweeps  Name[Sweeps]             = "sweeps"
-	AskHours   Name[Hours]              = "compensations"
-	AskTopics  Name[TopicsPlan]         = "topics"
-	AskLetters Name[deadletters.Counts] = "dead letters" // that are pending, by cause
-	AskConfig  Name[struct{}]           = "topics.yaml"  // its error is that of the file
-	AskLate    Name[store.LateSummary]  = "late payments"
+	AskOverdue health.Name[backlog.OverdueOrders] = "database"              // which orders are overdue there
+	AskWrites  health.Name[struct{}]              = "writes"                // its error is why a close cannot be written
+	AskLock    health.Name[struct{}]              = "lock"                  // its error is why Redis cannot give the lock of the compensator
+	AskOffset  health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
+	AskSchema  health.Name[store.Schema]          = "schema"
+	AskPauses  health.Name[[]wire.Pause]          = "pauses"
+	AskSweeps  health.Name[Sweeps]                = "sweeps"
+	AskHours   health.Name[Hours]                 = "compensations"
+	AskTopics  health.Name[TopicsPlan]            = "topics"
+	AskLetters health.Name[deadletters.Counts]    = "dead letters" // that are pending, by cause
+	AskConfig  health.Name[struct{}]              = "topics.yaml"  // its error is that of the file
+	AskLate    health.Name[store.LateSummary]     = "late payments"
 )
 
-// By returns the Check.Ask of the check with this name.
-func (Name[T]) By(ask func(Pipeline, context.Context) (T, error)) func(context.Context, Pipeline) (any, error) {
-	return func(ctx context.Context, p Pipeline) (any, error) { return ask(p, ctx) }
-}
-
-// Of returns the answer among facts; the zero Answer if it was not asked.
-func (n Name[T]) Of(f Facts) Answer[T] { return typed[T](f.Answers[string(n)]) }
-
 // Get asks one of the questions.
-func (n Name[T]) Get(ctx context.Context, q *Questions) Answer[T] {
-	return typed[T](q.byName[string(n)].Get(ctx))
+func Get[T any](ctx context.Context, q *Questions, name health.Name[T]) health.Answer[T] {
+	return name.Of(health.Facts{Answers: map[string]health.Answer[any]{string(name): q.byName[string(name)].Get(ctx)}})
 }
 
 // Forget is Question.Forget of one of the questions.
-func (n Name[T]) Forget(q *Questions) { q.byName[string(n)].Forget() }
+func Forget[T any](q *Questions, name health.Name[T]) { q.byName[string(name)].Forget() }
 
-func typed[T any](a Answer[any]) Answer[T] {
-	v, _ := a.Value.(T)
-	return Answer[T]{v, a.At, a.Err, a.Since}
+// ask returns the Check.Ask of the check with this name.
+func ask[T any](_ health.Name[T], of func(Pipeline, context.Context) (T, error)) func(context.Context, health.Asked) (any, error) {
+	return func(ctx context.Context, p health.Asked) (any, error) { return of(p.(Pipeline), ctx) }
 }
 
 // only is a question whose answer is that there is no error.
@@ -100,12 +61,12 @@ func only(check func(Pipeline, context.Context) error) func(Pipeline, context.Co
 
 // Questions are those of a list of checks, each to one server. Make them with NewQuestions.
 type Questions struct {
-	checks []Check
+	checks []health.Check
 	byName map[string]*Question[any]
 }
 
 // NewQuestions returns the questions of Checks, and of checks of rooms, about a pipeline. ends and first are those of NewQuestion.
-func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline, rooms ...Check) *Questions {
+func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline, rooms ...health.Check) *Questions {
 	q := &Questions{append(Checks(), rooms...), map[string]*Question[any]{}}
 	for _, c := range q.checks {
 		if c.Ask == nil {
@@ -125,8 +86,8 @@ func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pip
 }
 
 // Facts asks all questions at once.
-func (q *Questions) Facts(ctx context.Context) Facts {
-	f := Facts{Checks: q.checks, Answers: map[string]Answer[any]{}}
+func (q *Questions) Facts(ctx context.Context) health.Facts {
+	f := health.Facts{Checks: q.checks, Answers: map[string]health.Answer[any]{}}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for name, question := range q.byName {
@@ -142,11 +103,42 @@ func (q *Questions) Facts(ctx context.Context) Facts {
 	return f
 }
 
+// Settings implements health.Asked.
+func (p Pipeline) Settings() *config.Config { return p.Config }
+
+// Database implements health.Asked.
+func (p Pipeline) Database() *store.Store { return p.Store }
+
+// processes returns the processes that run or should run, sorted by name; status was just read. Processes are known by their membership in groups, those
+// that announce themselves each minute by that. If a group could not be read, none is Gone. complete says that all groups and announcements were read.
+func (p Pipeline) processes(ctx context.Context, status backlog.Status) (all []control.Process, complete bool) {
+	ctx, cancel := context.WithTimeout(ctx, factTimeout)
+	defer cancel()
+	var state control.State
+	known := false // what was announced
+	if p.Control != nil {
+		var err error
+		state, err = p.Control.Read(ctx, time.Now()) // on an error it is empty
+		known = err == nil
+	}
+	complete = true
+	var members []string
+	for _, t := range status.Topics {
+		complete = complete && t.Problem == ""
+		members = append(members, t.ClientIDs...)
+	}
+	all = control.Compare(state.Processes, members, time.Now())
+	if !complete {
+		all = slices.DeleteFunc(all, func(p control.Process) bool { return p.State == control.Gone })
+	}
+	return all, complete && known
+}
+
 // pendingLetters counts the dead letters that wait for a person, by cause.
 func (p Pipeline) pendingLetters(ctx context.Context) (deadletters.Counts, error) {
 	switch {
 	case p.Kafka == nil:
-		return nil, ErrNoKafka
+		return nil, health.ErrNoKafka
 	case p.Pending != nil:
 		return p.Pending()
 	}
@@ -167,13 +159,13 @@ func (p Pipeline) ClosesInDatabase() bool {
 // ErrClosedElsewhere says that the orders are not closed in the database, so that it does not decide.
 var ErrClosedElsewhere = errors.New("a service (closer.http.url), or a Store of the program, closes the orders: ask it")
 
-// ClosingDatabase returns the database in which orders are closed. The error is ErrClosedElsewhere, or ErrNoDatabase.
+// ClosingDatabase returns the database in which orders are closed. The error is ErrClosedElsewhere, or health.ErrNoDatabase.
 func (p Pipeline) ClosingDatabase() (*store.Store, error) {
 	switch {
 	case p.OwnStore || p.Config.Closer.Kind == config.KindHTTP:
 		return nil, ErrClosedElsewhere
 	case p.Store == nil:
-		return nil, ErrNoDatabase
+		return nil, health.ErrNoDatabase
 	}
 	return p.Store, nil
 }
@@ -197,10 +189,10 @@ func (p Pipeline) Lockable(ctx context.Context) error {
 }
 
 // Schema reads the version of the database's schema. The error is a *store.SchemaError if this program cannot use
-// it, and ErrNoDatabase without a database. The version is 0 if the user may not read it.
+// it, and health.ErrNoDatabase without a database. The version is 0 if the user may not read it.
 func (p Pipeline) Schema(ctx context.Context) (store.Schema, error) {
 	if p.Store == nil {
-		return store.Schema{}, ErrNoDatabase
+		return store.Schema{}, health.ErrNoDatabase
 	}
 	v, err := p.Store.Schema(ctx)
 	if store.Denied(err) {
@@ -212,7 +204,111 @@ func (p Pipeline) Schema(ctx context.Context) (store.Schema, error) {
 // DatabaseOffset returns by how much the database's clock is ahead of that of this machine.
 func (p Pipeline) DatabaseOffset(ctx context.Context) (time.Duration, error) {
 	if p.Store == nil {
-		return 0, ErrNoDatabase
+		return 0, health.ErrNoDatabase
 	}
 	return clock.Offset(ctx, p.Store.Now)
+}
+
+const (
+	// waitKnown is how long Get waits for a newer answer if there is an older one.
+	waitKnown = 200 * time.Millisecond
+	// askAgain is the time until a question is asked again that got no answer, if it is not asked more often.
+	askAgain = 5 * time.Second
+)
+
+// Question is a question to a server. All who ask share the answers: more of them send no more requests.
+// Make it with NewQuestion. It is safe for concurrent use.
+type Question[T any] struct {
+	ends  context.Context // of the server's answers
+	every time.Duration   // an answer that is younger is not asked for again
+	limit time.Duration   // of one attempt
+	first time.Duration   // how long Get waits for the first answer
+	ask   func(context.Context) (T, error)
+	rest  func(T) time.Duration // how much longer than every an answer lasts; nil: no longer
+
+	mu      sync.Mutex
+	last    health.Answer[T]
+	tried   time.Time     // when the last attempt ended
+	running chan struct{} // closed when the present attempt ends; nil: none runs
+}
+
+// NewQuestion returns a question that is asked at most once in the interval every, each time for limit at most. Get waits as
+// long as first for the first answer. No attempt outlives ends.
+func NewQuestion[T any](ends context.Context, every, limit, first time.Duration, ask func(context.Context) (T, error)) *Question[T] {
+	return &Question[T]{ends: ends, every: every, limit: limit, first: first, ask: ask}
+}
+
+// Get returns the answer. It asks first if the last answer is too old. It waits for the new one for 200 ms, or as long as NewQuestion says for the first
+// one and for one that nobody has asked for in a while, and then returns the last answer. The attempt goes on, and the next Get returns its result.
+func (q *Question[T]) Get(ctx context.Context) health.Answer[T] {
+	q.mu.Lock()
+	wait := waitKnown
+	if !q.last.Known() && !q.last.Away() {
+		wait = q.first
+	}
+	if q.running == nil {
+		every := q.every
+		switch {
+		case q.last.Away():
+			every = min(every, askAgain)
+		case q.rest != nil && q.last.Known():
+			every += q.rest(q.last.Value)
+		}
+		if time.Since(q.tried) < every || q.ends.Err() != nil {
+			defer q.mu.Unlock()
+			return q.last
+		}
+		if time.Since(q.tried) > 2*max(every, q.every) { // nobody has asked for a while
+			wait = q.first
+		}
+		q.running = make(chan struct{})
+		go q.refresh()
+	}
+	running := q.running
+	q.mu.Unlock()
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-running:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.last
+	if !a.Known() && !a.Away() {
+		a.Err, a.Since = health.ErrNotYet, time.Now()
+	}
+	return a
+}
+
+// Forget makes the next Get ask again, such as after an action.
+func (q *Question[T]) Forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tried = time.Time{}
+}
+
+func (q *Question[T]) refresh() {
+	ctx, cancel := context.WithTimeout(q.ends, q.limit)
+	defer cancel()
+	var v T
+	err := retry.Catch(func() (err error) {
+		v, err = q.ask(ctx)
+		return err
+	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	switch {
+	case err == nil:
+		q.last = health.Answer[T]{Value: v, At: now}
+	case !q.last.Away():
+		q.last.Err, q.last.Since = err, now
+	default:
+		q.last.Err = err
+	}
+	q.tried = now
+	close(q.running)
+	q.running = nil
 }

@@ -11,8 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -72,6 +75,28 @@ type Record struct {
 	Event   string              `json:"event,omitempty"` // the id of the event
 }
 
+// OrderTopics returns the topics that may have records of an order: the delay topics of the configured buckets, shortest first; delay topics that are
+// not in the configuration, by name; the close topic, the dead letters and the events. It leaves out delay topics that do not exist. If Kafka cannot
+// list the delay topics, it returns an error, with the topics of the configuration.
+func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
+	served, err := topics.Served(ctx, k, cfg)
+	if err != nil {
+		err = fmt.Errorf("list the delay topics that are not in topics.yaml: %w", err)
+	}
+	var all []HistoryTopic
+	for _, b := range served {
+		if there, failed := k.Exists(ctx, b.Topic); failed == nil && !there {
+			continue
+		}
+		all = append(all, HistoryTopic{Topic: b.Topic, Kind: KindBucket, Group: cfg.RelayGroup(b), Length: b.Length})
+	}
+	return append(all,
+		HistoryTopic{Topic: cfg.Topics.Close, Kind: KindClose, Group: cfg.CloserGroup()},
+		HistoryTopic{Topic: cfg.Topics.DeadLetter, Kind: KindDeadLetters},
+		HistoryTopic{Topic: cfg.Topics.Events, Kind: KindEvents},
+	), err
+}
+
 // SearchLimit bounds a search. The context bounds it too.
 type SearchLimit struct {
 	Records int64     // offsets to read in each topic
@@ -115,8 +140,8 @@ func (topic *HistoryTopic) search(ctx context.Context, log Log, id string, limit
 
 // ScanRecords reads a span and calls each with its records. read is the offset after the last one read: the end of the span unless ScanRecords fails.
 // ScanRecords skips offsets that are deleted or damaged. A topic that is recreated meanwhile is an error.
-func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(wire.RawRecord)) (read int64, err error) {
-	read, err = kafka.Scan(ctx, log, topic, s, func(f wire.Fetched) error {
+func ScanRecords(ctx context.Context, log reads.Reader, topic string, s reads.Span, each func(wire.RawRecord)) (read int64, err error) {
+	read, err = reads.Scan(ctx, log, topic, s, func(f wire.Fetched) error {
 		for _, r := range f.Records {
 			each(r)
 		}
@@ -172,4 +197,102 @@ func eventID(value []byte) string {
 		return "without an id"
 	}
 	return event.ID
+}
+
+// slack is how long before the creation of an order, by the checkout's clock, its records may have been appended, by a broker's
+// clock: the checkout may have a wrong time zone.
+const slack = time.Hour + time.Minute
+
+// recordSearch reads a part of the partitions of one topic, up to the ends that they have when the search begins.
+type recordSearch struct {
+	log   Log
+	topic *HistoryTopic
+	id    string // of the order
+	keep  func(r wire.RawRecord)
+
+	number  int // of the partition that is read
+	commit  kafka.Commit
+	end     int64
+	looked  int64 // how many offsets were read
+	skipped int64 // how many were not, because of the limit
+	// doubtful is how many offsets were not read although records wait there, because they are from before the order was created: its
+	// clock may be wrong by more than slack.
+	doubtful int64
+}
+
+// find reads all partitions of a topic, each with an equal part of the limit. Records of events are in the partition of their key.
+func (x *recordSearch) find(ctx context.Context, limit SearchLimit) error {
+	n, err := x.log.Partitions(ctx, x.topic.Topic)
+	if err != nil {
+		return err
+	}
+	commits := slices.Repeat([]kafka.Commit{{Offset: -1}}, n)
+	if x.topic.hasGroup() {
+		if commits, err = x.log.Commits(ctx, x.topic.Group, x.topic.Topic, n); err != nil {
+			return err
+		}
+	}
+	first, end := 0, n
+	if x.topic.Kind == KindEvents {
+		first = kafka.PartitionOf([]byte(x.id), n)
+		end = first + 1
+	}
+	for x.number = first; x.number < end; x.number++ {
+		x.commit = commits[x.number]
+		if err := x.partition(ctx, limit.Since, max(limit.Records/int64(end-first), 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partition reads at most limit offsets of a partition: all, if they are no more. Otherwise it begins slack before the
+// creation of the order, or where records wait if that is later: an order of several hops waits far from its creation. If it is not known
+// when the order was created, it reads the newest.
+func (x *recordSearch) partition(ctx context.Context, created time.Time, limit int64) error {
+	first, end, err := x.log.Bounds(ctx, x.topic.Topic, x.number)
+	if err != nil {
+		return err
+	}
+	x.end = end
+	waiting := kafka.FirstWaiting(x.commit, first, end)
+	begin := first
+	switch {
+	case end-first <= limit: // does not depend on the clock of the order
+	case created.IsZero():
+		begin = end - limit
+	default:
+		at, err := x.log.OffsetAt(ctx, x.topic.Topic, x.number, created.Add(-slack))
+		if err != nil {
+			return err
+		}
+		first = max(first, min(at, end))
+		if begin = first; x.topic.hasGroup() && waiting < end {
+			begin = max(first, waiting)
+			x.doubtful += begin - waiting
+		}
+	}
+	s := reads.Span{Partition: x.number, First: begin, End: min(end, begin+limit)}
+	x.skipped += end - first - s.Len()
+	return x.read(ctx, s)
+}
+
+// read passes the records of a span to keep.
+func (x *recordSearch) read(ctx context.Context, s reads.Span) error {
+	read, err := ScanRecords(ctx, x.log, x.topic.Topic, s, x.keep)
+	x.looked += read - s.First
+	x.skipped += s.End - read
+	return err
+}
+
+// waits reports whether the topic's group has not acked an offset. A commit past the end belongs to an
+// old log. In a topic without a group every record waits.
+func (x *recordSearch) waits(offset int64) bool {
+	c := x.commit
+	if c.Offset > x.end {
+		return true
+	}
+	return offset >= c.Offset && !slices.ContainsFunc(wire.DecodeRuns(c.Offset, c.Metadata), func(run wire.Run) bool {
+		return offset >= run.First && offset < run.End
+	})
 }

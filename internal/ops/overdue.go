@@ -11,7 +11,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -25,76 +27,20 @@ const (
 	fewOverdueFor = 10 * time.Minute
 )
 
-// OverdueOrders are the unpaid orders that have been due for longer than OverdueGrace, by the database's clock.
-// Orders that the mapping excludes are not among them.
-type OverdueOrders struct {
-	At     time.Time `json:"at"`     // when they were counted, by the database's clock; zero: they were not
-	Orders int64     `json:"orders"` // without those in Paused
-	// More says that the database has more than the thousand that were read, so Orders and Paused may be higher.
-	More bool `json:"more"`
-	// Categories has Orders by category. Categories that topics.yaml does not list are summed up as default, which is always there.
-	Categories map[string]int64 `json:"categories"`
-	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
-	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
-	// Example is the id of the one of Orders that became due last.
-	Example string `json:"example,omitempty"`
-	// Failure is why the oldest order cannot be closed; nil: that is not known.
-	Failure  *wire.Failure `json:"failure,omitempty"`
-	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
-	Pays     bool          `json:"-"`                   // the payment provider is asked before a close
-}
-
 // OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It reads at most a thousand of them. The error is
-// ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
-func (p Pipeline) OverdueOrders(ctx context.Context) (OverdueOrders, error) {
+// health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
+func (p Pipeline) OverdueOrders(ctx context.Context) (backlog.OverdueOrders, error) {
 	if p.Store == nil {
-		return OverdueOrders{}, ErrNoDatabase
+		return backlog.OverdueOrders{}, health.ErrNoDatabase
 	}
 	if p.OwnStore {
-		return OverdueOrders{}, p.Store.Ping(ctx)
+		return backlog.OverdueOrders{}, p.Store.Ping(ctx)
 	}
-	list, err := p.ListOverdue(ctx)
+	list, err := backlog.ListOverdue(ctx, p.Store, OverdueGrace)
 	if err != nil {
-		return OverdueOrders{}, err
+		return backlog.OverdueOrders{}, err
 	}
-	return sumOverdue(list, p.Config.Delays.ByCategory), nil
-}
-
-// OverdueList has the orders that OverdueOrders counts.
-type OverdueList struct {
-	At     time.Time          // by the database's clock
-	Orders []orderclose.Order // without those in Paused
-	Paused []orderclose.Order // that wait because somebody has paused closing
-	More   bool               // the database has more than the thousand that were read
-}
-
-// ListOverdue lists the overdue orders in Store, which is not nil, by due time. It reads at most a thousand: the oldest and the newest. The
-// error wraps orderclose.ErrUnavailable if the database failed.
-func (p Pipeline) ListOverdue(ctx context.Context) (l OverdueList, err error) {
-	orders, now, more, err := p.Store.OverdueNow(ctx, OverdueGrace)
-	if err != nil {
-		return l, err
-	}
-	var pauses []wire.Pause
-	if len(orders) > 0 {
-		pauses, _ = p.Pauses(ctx) // if they are not known, the orders count as overdue
-	}
-	l = splitPaused(orders, pauses)
-	l.At, l.More = now, more
-	return l, nil
-}
-
-// splitPaused finds the orders that no closer may close now.
-func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList) {
-	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
-	for _, order := range orders {
-		if slices.ContainsFunc(pauses, func(p wire.Pause) bool { return p.Covers(order.Category) }) {
-			l.Paused = append(l.Paused, order)
-		} else {
-			l.Orders = append(l.Orders, order)
-		}
-	}
-	return l
+	return list.Count(p.Config.Delays.ByCategory), nil
 }
 
 // failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
@@ -123,7 +69,7 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 }
 
 // OverdueExplained is OverdueOrders, with Failure.
-func (p Pipeline) OverdueExplained(ctx context.Context) (OverdueOrders, error) {
+func (p Pipeline) OverdueExplained(ctx context.Context) (backlog.OverdueOrders, error) {
 	o, err := p.OverdueOrders(ctx)
 	o.Pays = p.Config.Closer.AsksPayment()
 	if err == nil && o.Orders > 0 {
@@ -132,47 +78,20 @@ func (p Pipeline) OverdueExplained(ctx context.Context) (OverdueOrders, error) {
 	return o, err
 }
 
-// sumOverdue counts orders. listed has the categories of topics.yaml.
-func sumOverdue(l OverdueList, listed map[string]time.Duration) (o OverdueOrders) {
-	var example orderclose.Order
-	o = OverdueOrders{At: l.At, More: l.More, Paused: int64(len(l.Paused)), Categories: map[string]int64{metrics.OtherCategories: 0}}
-	for _, order := range l.Orders {
-		name := order.Category
-		if _, ok := listed[name]; !ok {
-			name = metrics.OtherCategories
-		}
-		o.Orders++
-		o.Categories[name]++
-		if order.Due.After(example.Due) {
-			example = order
-		}
-		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
-			o.Oldest, o.OldestID = order.Due, order.ID
-		}
-	}
-	o.Example = example.ID
-	return o
-}
-
-// Severity returns Urgent if many orders are overdue beside those that are dead letters, Today if a few have been for long, and otherwise "". No more than
-// 1,000 orders are counted, so dead letters count as 900 at most, as in the alert OrdercloseOrdersOverdue.
-func (o OverdueOrders) Severity(deadLetters int) Severity {
+// overdueSeverity returns health.Urgent if many orders are overdue beside those that are dead letters, health.Today if a few have been for long, and
+// otherwise "". No more than 1,000 orders are counted, so dead letters count as 900 at most, as in the alert OrdercloseOrdersOverdue.
+func overdueSeverity(o backlog.OverdueOrders, deadLetters int) health.Severity {
 	switch {
 	case o.Orders-int64(min(deadLetters, 900)) > fewOverdue:
-		return Urgent
-	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor, o.locked():
-		return Today
+		return health.Urgent
+	case o.Orders > 0 && o.At.Sub(o.Oldest) > fewOverdueFor, o.Locked():
+		return health.Today
 	}
 	return ""
 }
 
-// locked reports whether a transaction of somebody else keeps the oldest order open.
-func (o OverdueOrders) locked() bool {
-	return o.Failure != nil && o.Failure.Cause == string(orderclose.Locked)
-}
-
-// why says what is possible.
-func (o OverdueOrders) why() string {
+// possible says why orders may be overdue.
+func possible(o backlog.OverdueOrders) string {
 	command := "orderclose order " + text.ShellQuote(o.Example)
 	wait := "a retry"
 	if o.Pays {
@@ -182,15 +101,15 @@ func (o OverdueOrders) why() string {
 }
 
 // strangers names the programs that are not orderclose and own partitions of a close topic. It returns "" if there are none.
-func (r Status) strangers() string {
+func strangers(r backlog.Status) string {
 	var where []string
 	owners := map[string]bool{}
 	for _, t := range r.Topics {
 		given := 0
 		for _, p := range t.Partitions {
-			if t.close && p.Owner != nil && !namesHost(p.Owner) {
+			if t.Closes && p.Owner != nil && !backlog.NamesHost(p.Owner) {
 				given++
-				owners[MemberName(p.Owner)] = true
+				owners[backlog.MemberName(p.Owner)] = true
 			}
 		}
 		if given > 0 {
@@ -209,10 +128,10 @@ func (r Status) strangers() string {
 }
 
 // databases says which databases the processes use, if they have different names.
-func (r Status) databases() string {
+func databases(r backlog.Status) string {
 	byName := map[string][]string{}
 	for _, p := range r.Processes {
-		if p.Database != "" && p.State == Present {
+		if p.Database != "" && p.State == control.Present {
 			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
 			byName[name] = append(byName[name], p.Name)
 		}
@@ -227,34 +146,12 @@ func (r Status) databases() string {
 	return text
 }
 
-// String returns the numbers in one line.
-func (o OverdueOrders) String() string {
-	line := fmt.Sprint(o.Orders)
-	if o.More {
-		line = "at least " + line
-	}
-	if o.Orders > 0 {
-		line += " (the oldest was due " + text.Stamp(o.Oldest)
-		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
-			line += fmt.Sprintf(", %d %s", o.Categories[c], c)
-		}
-		line += ")"
-	}
-	if o.Failure != nil {
-		line += "; " + o.Failure.String()
-	}
-	if o.Paused > 0 {
-		line += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
-	}
-	return line
-}
-
 // CountLate counts the late payments that nobody has resolved; with OwnStore it counts nothing. The error is
-// ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
+// health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) CountLate(ctx context.Context) (store.LateSummary, error) {
 	switch {
 	case p.Store == nil:
-		return store.LateSummary{}, ErrNoDatabase
+		return store.LateSummary{}, health.ErrNoDatabase
 	case p.OwnStore:
 		return store.LateSummary{}, nil
 	}
@@ -267,7 +164,7 @@ const LateListed = 1000
 // LatePayments returns the late payments that nobody has resolved, or all, at most LateListed. The errors are those of CountLate.
 func (p Pipeline) LatePayments(ctx context.Context, all bool) ([]store.LatePayment, error) {
 	if p.Store == nil {
-		return nil, ErrNoDatabase
+		return nil, health.ErrNoDatabase
 	}
 	found, err := p.Store.LatePayments(ctx, all, LateListed)
 	return append([]store.LatePayment{}, found...), err

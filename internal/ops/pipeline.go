@@ -11,12 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -27,58 +32,47 @@ type Pipeline struct {
 	Kafka   *kafka.Cluster
 	Store   *store.Store
 	Redis   redis.UniversalClient
-	Control *Control // of Kafka
+	Control *control.Reader // of Kafka
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
 	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
 	WithoutKafka bool
 	// Checks are those of rooms.
-	Checks []Check
+	Checks []health.Check
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
 	Pending func() (deadletters.Counts, error)
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
 	Broken func() error
 }
 
-// Log is what the questions to Kafka need. Cluster of internal/kafka implements it.
+// Log is what the questions to Kafka need. Log of internal/kafka/reads implements it.
 type Log interface {
 	deadletters.Log
+	backlog.Log
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]kafka.Span, error)
-	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
-	Group(ctx context.Context, group, topic string) (kafka.Group, error)
-	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64, maxBytes int32) (records []wire.Message, next int64, err error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
+	Window(ctx context.Context, topic string, from, to kafka.Moment) ([]reads.Span, error)
+	ReadSpan(ctx context.Context, topic string, s reads.Span, each func([]wire.RawRecord) error) error
 }
-
-// ErrNoKafka and ErrNoDatabase are the errors of a question to a server that the process does not know.
-var (
-	ErrNoKafka    = errors.New("set " + config.EnvBrokers)
-	ErrNoDatabase = errors.New("set " + config.EnvDSN)
-
-	errUnused = fmt.Errorf("a sweeper uses no Kafka: %w", ErrNoKafka)
-)
 
 // reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
 	switch {
 	case p.Kafka == nil && p.WithoutKafka:
-		return errUnused
+		return health.ErrUnused
 	case p.Kafka == nil:
-		return ErrNoKafka
+		return health.ErrNoKafka
 	}
 	return p.Kafka.Ping(ctx)
 }
 
 // Status returns what waits in each topic, and which processes run. The error says that Kafka does not answer at all;
 // what is wrong with one topic or partition is its Problem.
-func (p Pipeline) Status(ctx context.Context) (Status, error) {
+func (p Pipeline) Status(ctx context.Context) (backlog.Status, error) {
 	if err := p.reachKafka(ctx); err != nil {
-		return Status{}, err
+		return backlog.Status{}, err
 	}
-	r := ReadStatus(ctx, p.Kafka, WaitingTopics(ctx, p.Kafka, p.Config), time.Now)
+	r := backlog.ReadStatus(ctx, reads.Log{Cluster: p.Kafka}, backlog.Topics(ctx, p.Kafka, p.Config), time.Now)
 	var complete bool
 	if r.Processes, complete = p.processes(ctx, r); complete {
 		r.Expected = len(r.Processes)
@@ -120,7 +114,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			if err != nil {
 				notRead = append(notRead, err.Error())
 			}
-			topics = SearchTopics(ctx, p.Kafka, all, id, search)
+			topics = SearchTopics(ctx, reads.Log{Cluster: p.Kafka}, all, id, search)
 		}
 	}
 	h := NewHistory(id, time.Now(), database, topics, failure, p.Config.Closer.AsksPayment())
@@ -143,7 +137,7 @@ type Sweeps struct {
 }
 
 // NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
-func NewSweeps(state ControlState, limit int) Sweeps {
+func NewSweeps(state control.State, limit int) Sweeps {
 	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
@@ -240,7 +234,7 @@ const actionTimeout = 10 * time.Second
 func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
-	err = ErrNoDatabase
+	err = health.ErrNoDatabase
 	if p.Store != nil && !p.OwnStore {
 		err = p.Store.KeepAction(ctx, who, action, result)
 	}
@@ -259,7 +253,7 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return TopicsPlan{}, err
 	}
-	specs := TopicSpecs(p.Config)
+	specs := topics.Specs(p.Config)
 	findings, err := p.Kafka.Check(ctx, specs)
 	if err != nil {
 		return TopicsPlan{}, err
@@ -269,4 +263,50 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 		return TopicsPlan{}, err
 	}
 	return NewTopicsPlan(p.Config, len(specs), append(findings, offsets...)), nil
+}
+
+// maxReason is the longest reason of a pause, in characters.
+const maxReason = 500
+
+// ParsePause returns how long a pause lasts.
+func ParsePause(lasting string) (time.Duration, error) {
+	d, err := config.ParseDuration(lasting)
+	switch {
+	case lasting == "":
+		err = errors.New("for is missing: say how long, such as 30m")
+	case err != nil:
+		err = fmt.Errorf("for: %w: write a number and a unit, such as 30m", err)
+	default:
+		err = CheckPause(d)
+	}
+	return d, err
+}
+
+// CheckPause checks how long a pause lasts.
+func CheckPause(d time.Duration) error {
+	if d <= 0 || d > wire.MaxPause {
+		return fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, wire.MaxPause)
+	}
+	return nil
+}
+
+// CheckReason checks the reason of a pause.
+func CheckReason(reason string) error {
+	if n := len([]rune(reason)); strings.TrimSpace(reason) == "" || n > maxReason {
+		return fmt.Errorf("reason is missing or longer than %d characters: say why, for the others on call", maxReason)
+	}
+	return nil
+}
+
+// ErrNoPauses says that nothing can be paused here, and what to do instead. It wraps health.ErrNoDatabase.
+var ErrNoPauses = fmt.Errorf("a pause is a row of the database, which is not named: %w; without a database let the service that closes the orders answer "+
+	"paused or 503, or stop the closers and compensators", health.ErrNoDatabase)
+
+// PausesDatabase returns the database that has the pauses, also those of orders that a service or a Store of the program closes. The
+// error is ErrNoPauses.
+func (p Pipeline) PausesDatabase() (*store.Store, error) {
+	if p.Store == nil {
+		return nil, ErrNoPauses
+	}
+	return p.Store, nil
 }

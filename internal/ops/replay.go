@@ -10,9 +10,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -31,7 +34,7 @@ type ReplayPlan struct {
 	From    time.Time    `json:"from"`  // in whole milliseconds, as To
 	To      time.Time    `json:"to"`
 	Orders  []string     `json:"orders,omitempty"` // only the records of these orders; empty: all records
-	Spans   []kafka.Span `json:"partitions"`
+	Spans   []reads.Span `json:"partitions"`
 	Records int64        `json:"records"` // offsets in Spans, an upper bound of what is sent
 }
 
@@ -51,14 +54,14 @@ var ErrReplayRefused = errors.New("records are refused, and passed over")
 
 // PlanReplay plans to send the records of a window of the close topic again: all of them, or those of some orders. On-call uses a replay
 // after a closer misbehaved. The copies go to the end of the close topic. Closing an order twice changes nothing: a window that is too large,
-// and a replay that is repeated after an interruption, only cost time. The error wraps ErrNoKafka if the process knows no Kafka.
+// and a replay that is repeated after an interruption, only cost time. The error wraps health.ErrNoKafka if the process knows no Kafka.
 func (p Pipeline) PlanReplay(ctx context.Context, from, to time.Time, orders ...string) (ReplayPlan, error) {
 	if p.Kafka == nil {
-		return ReplayPlan{}, ErrNoKafka
+		return ReplayPlan{}, health.ErrNoKafka
 	}
 	plan := ReplayPlan{Topic: p.Config.Topics.Close, Orders: orders,
 		From: from.UTC().Truncate(time.Millisecond), To: orderclose.CeilMilli(to).UTC()}
-	return plan, plan.measure(ctx, p.Kafka)
+	return plan, plan.measure(ctx, reads.Log{Cluster: p.Kafka})
 }
 
 // measure sets Spans and Records.
@@ -67,7 +70,7 @@ func (p *ReplayPlan) measure(ctx context.Context, log Log) (err error) {
 		return fmt.Errorf("the window from %s to %s is empty", p.From.Format(time.RFC3339), p.To.Format(time.RFC3339))
 	}
 	p.Spans, err = log.Window(ctx, p.Topic, kafka.MomentOf(p.From), kafka.MomentOf(p.To))
-	p.Records = kafka.TotalLen(p.Spans)
+	p.Records = reads.TotalLen(p.Spans)
 	return err
 }
 
@@ -157,4 +160,78 @@ func (p *ReplayPlan) copyOf(raw wire.RawRecord) (wire.Message, bool) {
 		_, err = m.DecodeWithoutAttributes()
 	}
 	return m.Resend(), err == nil
+}
+
+const (
+	// EventsRate is the default rate of events that are written again, a second: a dispatcher publishes several times as many beside them.
+	EventsRate = 1000
+	// eventsPage is how many events one transaction writes at most.
+	eventsPage = 500
+)
+
+// EventsDatabase is what writing events again needs of the database. Store of internal/store implements it.
+type EventsDatabase interface {
+	CountEvents(ctx context.Context, from, to time.Time) (closed, paid, late int64, err error)
+	ClosedAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
+	PaidAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
+	PaidLateAgain(ctx context.Context, from, to time.Time) (n int, err error)
+}
+
+// EventsAgain is how many events of each type were first written in [From, To), and are written again.
+type EventsAgain struct {
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Closed   int64     `json:"closed"`
+	Paid     int64     `json:"paid"`
+	PaidLate int64     `json:"paid_late"` // that nobody has resolved
+}
+
+// All returns how many events there are.
+func (e EventsAgain) All() int64 { return e.Closed + e.Paid + e.PaidLate }
+
+// PlanEventsAgain counts what WriteEventsAgain would write.
+func PlanEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time) (e EventsAgain, err error) {
+	e = EventsAgain{From: from.UTC(), To: to.UTC()}
+	if e.Closed, e.Paid, e.PaidLate, err = db.CountEvents(ctx, from, to); err != nil {
+		return e, err
+	}
+	return e, nil
+}
+
+// WriteEventsAgain writes the events that were first written in [from, to) into the outbox again, at most perSecond a second, with the ids
+// that they had. The events of one order are written in the order in which they were: a late payment comes last. progress is called with
+// the number of events so far. After an error e has what was written; writing it again only costs the readers a duplicate.
+func WriteEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time, perSecond int,
+	progress func(done int64)) (e EventsAgain, err error) {
+	e = EventsAgain{From: from.UTC(), To: to.UTC()}
+	page := min(perSecond, eventsPage)
+	limiter := rate.NewLimiter(rate.Limit(perSecond), page)
+	written := func(n int) error {
+		progress(e.All())
+		for ; n > page; n -= page {
+			if err := limiter.WaitN(ctx, page); err != nil {
+				return err
+			}
+		}
+		return limiter.WaitN(ctx, n)
+	}
+	for _, kind := range []struct {
+		write func(context.Context, time.Time, time.Time, store.ReceiptKey, int) (int, store.ReceiptKey, error)
+		count *int64
+	}{{db.ClosedAgain, &e.Closed}, {db.PaidAgain, &e.Paid}} {
+		for after, more := (store.ReceiptKey{}), true; more; more = after != (store.ReceiptKey{}) {
+			var n int
+			if n, after, err = kind.write(ctx, from, to, after, page); err != nil {
+				return e, err
+			}
+			*kind.count += int64(n)
+			if err := written(n); err != nil {
+				return e, err
+			}
+		}
+	}
+	late, err := db.PaidLateAgain(ctx, from, to)
+	e.PaidLate = int64(late)
+	progress(e.All())
+	return e, err
 }

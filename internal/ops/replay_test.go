@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -32,11 +33,11 @@ type replayedLog struct {
 	appends   int
 }
 
-func (f *replayedLog) Window(context.Context, string, kafka.Moment, kafka.Moment) ([]kafka.Span, error) {
-	return []kafka.Span{{Partition: 0, First: 0, End: int64(len(f.records))}}, nil
+func (f *replayedLog) Window(context.Context, string, kafka.Moment, kafka.Moment) ([]reads.Span, error) {
+	return []reads.Span{{Partition: 0, First: 0, End: int64(len(f.records))}}, nil
 }
 
-func (f *replayedLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each func([]wire.RawRecord) error) error {
+func (f *replayedLog) ReadSpan(_ context.Context, _ string, s reads.Span, each func([]wire.RawRecord) error) error {
 	for i := s.First; i < s.End; i += 2 { // two records for each fetch
 		if err := each(f.records[i:min(i+2, s.End)]); err != nil {
 			return err

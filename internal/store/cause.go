@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
+	bisect "github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
+	bisect "github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
-	"github.com/orderclose/orderclose/internal/bisect"
+	bisect "github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"

@@ -14,8 +14,8 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/room"
@@ -26,13 +26,13 @@ import (
 // that would open the console to everybody: off the loopback it needs Proxies and a UserHeader, and operators need both everywhere. The
 // fields are called as the variables: Listen, BasePath, UserHeader and Runbook are strings; Hosts and Operators are []string; Proxies is a
 // []netip.Prefix. RoleHeader, a string, is the header that the variable of operators may name. docs/security.md explains each setting.
-type Settings = config.Console
+type Settings = environ.Console
 
 // FromEnvironment reads the settings of the console from the variables that docs/security.md lists:
 // ORDERCLOSE_CONSOLE_… and ORDERCLOSE_RUNBOOK_URL. lookup is os.LookupEnv. The error names each wrong variable, and shows
 // no value.
 func FromEnvironment(lookup func(string) (string, bool)) (Settings, error) {
-	return config.ConsoleFromEnviron(lookup)
+	return environ.ReadConsole(lookup)
 }
 
 // Options of a console. None is required.
@@ -47,7 +47,7 @@ type Options struct {
 func New(o Options) func(pipeline.Host) (run func(context.Context) error, err error) {
 	return func(host pipeline.Host) (func(context.Context) error, error) {
 		if o.Settings.Listen == "" {
-			o.Settings.Listen = config.DefaultConsoleListen
+			o.Settings.Listen = environ.DefaultConsoleListen
 		}
 		servers := host.Connections
 		c, err := console.New(console.Options{
@@ -65,7 +65,7 @@ func New(o Options) func(pipeline.Host) (run func(context.Context) error, err er
 			listener := o.Listener
 			if listener == nil {
 				if listener, err = net.Listen("tcp", o.Settings.Listen); err != nil {
-					return fmt.Errorf("%w: set %s (webconsole.Settings.Listen) to another host:port", err, config.EnvConsoleListen)
+					return fmt.Errorf("%w: set %s (webconsole.Settings.Listen) to another host:port", err, environ.EnvConsoleListen)
 				}
 			}
 			host.Logger.Info("serving the console", "address", "http://"+listener.Addr().String()+o.Settings.BasePath+"/", "read_only", o.Settings.ReadOnly())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -237,7 +238,7 @@ func readValues(t *testing.T, c *kafka.Cluster, topic string, want int) (values 
 		return strconv.FormatInt(end, 10), end >= int64(want)
 	})
 	for at := int64(0); at < end; {
-		records, next, err := c.ReadSome(t.Context(), topic, 0, at, end, 1<<20)
+		records, next, err := reads.Log{Cluster: c}.ReadSome(t.Context(), topic, 0, at, end, 1<<20)
 		must.Do(t, err)
 		for _, r := range records {
 			values = append(values, string(r.Value))

@@ -44,14 +44,14 @@ func Room() room.Room {
 	}}}
 }
 
-func reads(c *config.Config) (topic, group string) {
+func input(c *config.Config) (topic, group string) {
 	topic = settings.Of(c).Topic
 	return topic, c.Group(Role, topic)
 }
 
 func newRunner(h room.Host) (room.Runner, error) {
 	c, own := h.Config, settings.Of(h.Config)
-	topic, group := reads(c)
+	topic, group := input(c)
 	if topic == "" {
 		return room.Runner{}, errors.New("topics.yaml does not say where the change records are: write " + example)
 	}

@@ -12,7 +12,7 @@ import (
 func TestSettings_AreRead(t *testing.T) {
 	c := must.Get(config.Parse("t", []byte("buckets: [1m]\nintake: {topic: shop.orders, format: maxwell, zone: +08:00}\n"), settings))(t)
 	expect.Equal(t, settings.Of(c), Settings{Topic: "shop.orders", Format: "maxwell", Zone: "+08:00"}, "settings")
-	topic, group := reads(c)
+	topic, group := input(c)
 	expect.That(t, topic == "shop.orders" && group == "orderclose-intake-shop.orders", "it reads %s as %s", topic, group)
 }
 

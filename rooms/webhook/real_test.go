@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -26,7 +26,7 @@ import (
 
 // eachDatabase runs a test with the DSN of an empty database on each server.
 func eachDatabase(t *testing.T, test func(t *testing.T, dsn string)) {
-	for kind, variable := range map[string]string{"mariadb": config.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"} {
+	for kind, variable := range map[string]string{"mariadb": environ.EnvDSN, "mysql": "ORDERCLOSE_MYSQL_DSN", "postgres": "ORDERCLOSE_POSTGRES_DSN"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			dsn := os.Getenv(variable)

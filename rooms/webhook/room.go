@@ -10,8 +10,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/room"
@@ -96,7 +96,7 @@ func (t table) alone(ctx context.Context) error {
 	return err
 }
 
-const checkName ops.Name[state] = "webhook"
+const checkName health.Name[state] = "webhook"
 
 // waitsLong is the age from which an event that waits is a finding, and otherReaderFor how long another reader is one.
 const waitsLong, otherReaderFor = 5 * time.Minute, 10 * time.Minute
@@ -107,32 +107,32 @@ const runbookSection = "events-do-not-reach-the-webhook"
 
 // Kinds of findings.
 const (
-	eventsWait  ops.ProblemKind = "webhook_waits"
-	otherReader ops.ProblemKind = "webhook_other_reader"
+	eventsWait  health.ProblemKind = "webhook_waits"
+	otherReader health.ProblemKind = "webhook_other_reader"
 )
 
 var check = room.Check{
 	Name: string(checkName), Every: 10 * time.Second, Limit: 10 * time.Second, Ask: checkName.By(ask), Judge: judge,
-	Finds: []ops.Kind{
+	Finds: []health.Kind{
 		{Errors: func(err error) bool { return errors.Is(err, orderclose.ErrUnavailable) }}, // another check reports it
-		{Name: eventsWait, Severity: ops.Today, Runbook: runbookSection, Titles: ops.Titles{
+		{Name: eventsWait, Severity: health.Today, Runbook: runbookSection, Titles: health.Titles{
 			"en": "The receiver of the webhook has not accepted events for minutes", "zh": "Webhook 接收方已数分钟未接受事件"}},
-		{Name: otherReader, Severity: ops.Today, Runbook: runbookSection, Titles: ops.Titles{
+		{Name: otherReader, Severity: health.Today, Runbook: runbookSection, Titles: health.Titles{
 			"en": "Another program takes events from the webhook", "zh": "另一个程序正在取走 Webhook 的事件"}},
 	},
 }
 
-func ask(p ops.Pipeline, ctx context.Context) (state, error) {
+func ask(p health.Asked, ctx context.Context) (state, error) {
 	switch {
-	case !named(p.Config):
+	case !named(p.Settings()):
 		return state{}, nil
-	case p.Store == nil:
-		return state{}, ops.ErrNoDatabase
+	case p.Database() == nil:
+		return state{}, health.ErrNoDatabase
 	}
-	return table{p.Store}.state(ctx)
+	return table{p.Database()}.state(ctx)
 }
 
-func judge(f *ops.Findings) {
+func judge(f *health.Findings) {
 	answer := checkName.Of(f.Facts)
 	s := answer.Value
 	if s.Oldest >= waitsLong {

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/cli/clitest"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -48,7 +51,7 @@ func TestRoom_NamesWhatIsWrong(t *testing.T) {
 		{"webhook: {url: http://127.0.0.1:8080/e}", newSecret + "," + secret, ""},
 	} {
 		h := room.Host{
-			Config: must.Get(parse(t, c.topics))(t), Servers: config.Servers{Others: map[string]string{EnvSecret: c.secret}},
+			Config: must.Get(parse(t, c.topics))(t), Servers: environ.Servers{Others: map[string]string{EnvSecret: c.secret}},
 			Logger: slog.New(slog.DiscardHandler),
 		}
 		_, err := Room().Roles[0].New(h)
@@ -113,16 +116,16 @@ func TestRoom_ASweeperDropsNoEventThatWasNotSent(t *testing.T) {
 
 func TestCheck_SaysWhatWaitsForWhat(t *testing.T) {
 	now := time.Now()
-	judged := func(s state, err error) ops.Verdict {
-		return ops.Judge(ops.Facts{Now: now, Checks: append(ops.Checks(), Room().Checks...), Answers: map[string]ops.Answer[any]{
-			string(checkName): {Value: s, At: now, Err: err}, string(ops.AskStatus): {Value: ops.Status{}, At: now},
+	judged := func(s state, err error) health.Verdict {
+		return health.Judge(health.Facts{Now: now, Checks: append(ops.Checks(), Room().Checks...), Answers: map[string]health.Answer[any]{
+			string(checkName): {Value: s, At: now, Err: err}, string(health.AskStatus): {Value: backlog.Status{}, At: now},
 		}})
 	}
 	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")
 	v := judged(state{
 		Waiting: 6, Refused: 2, Behind: 3, Oldest: 10 * time.Minute, First: []string{"order a: it answered 422"}, OtherReader: time.Minute,
 	}, nil)
-	must.That(t, len(v.Problems) == 2 && v.State == ops.LookToday, "%+v", v)
+	must.That(t, len(v.Problems) == 2 && v.State == health.LookToday, "%+v", v)
 	for i, want := range []string{
 		"6 events wait, the oldest for 10m: 1 for the first attempt, 2 for the next attempt, 3 for an earlier event of the same order; " +
 			"order a: it answered 422",
@@ -133,7 +136,7 @@ func TestCheck_SaysWhatWaitsForWhat(t *testing.T) {
 	}
 	expect.That(t, v.Problems[0].Since.Equal(now.Add(-10*time.Minute)), "since %v", v.Problems[0].Since)
 	expect.Equal(t, len(judged(state{}, orderclose.ErrUnavailable).Problems), 0, "findings while the database does not answer")
-	expect.Equal(t, judged(state{OtherReader: time.Hour}, nil).State, ops.Well, "an hour after another reader")
+	expect.Equal(t, judged(state{OtherReader: time.Hour}, nil).State, health.Well, "an hour after another reader")
 }
 
 // Without the section in topics.yaml the tables need not exist.
@@ -142,7 +145,7 @@ func TestCheck_AsksOnlyWithASection(t *testing.T) {
 	defer db.Close()
 	without, with := must.Get(parse(t, ""))(t), must.Get(parse(t, example))(t)
 	expect.NoError(t, expect.Err(ask(ops.Pipeline{Config: without, Store: db}, t.Context())))
-	expect.Is(t, expect.Err(ask(ops.Pipeline{Config: with}, t.Context())), ops.ErrNoDatabase, "without a database")
+	expect.Is(t, expect.Err(ask(ops.Pipeline{Config: with}, t.Context())), health.ErrNoDatabase, "without a database")
 	expect.That(t, expect.Err(ask(ops.Pipeline{Config: with, Store: db}, t.Context())) != nil, "without tables")
 }
 

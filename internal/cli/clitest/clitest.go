@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/room"
@@ -27,7 +27,7 @@ func Refuses(t *testing.T, r room.Room, rows map[string]string) {
 		code := cli.Main(t.Context(), cli.Env{
 			Rooms: []room.Room{r}, Stdout: io.Discard, Stderr: &errs,
 			LookupEnv: func(name string) (string, bool) {
-				return map[string]string{config.EnvBrokers: "127.0.0.1:1"}[name], name == config.EnvBrokers
+				return map[string]string{environ.EnvBrokers: "127.0.0.1:1"}[name], name == environ.EnvBrokers
 			},
 		}, append(strings.Fields(args), "--config", file))
 		expect.That(t, code == int(cli.Usage) && strings.Contains(errs.String(), want), "%s: exit %d, %q; want exit 2 and %q", args, code, errs.String(), want)

@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 )
 
 // Options for a Gate. Settings and Refuse are required.
 type Options struct {
-	Settings config.Console
+	Settings environ.Console
 
 	// Refuse writes the response to a request that is refused, with the status of the Refusal.
 	// Headers that the status needs are set.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -36,7 +36,7 @@ func TestGate_AcceptsTheHostsOfTheSettingsOnly(t *testing.T) {
 		{":9465", nil, []string{"127.0.0.1:9465"}, []string{":9465"}},
 		{"Shop-1:9465", nil, []string{"shop-1:9465"}, []string{"shop-2:9465"}},
 	} {
-		r := newRig(t, func(r *rig, s *config.Console) {
+		r := newRig(t, func(r *rig, s *environ.Console) {
 			withProxy(r, s)
 			s.Listen, s.Hosts = row.listen, row.hosts
 		})
@@ -82,7 +82,7 @@ func TestGate_EachRoleStartsOnlyItsActions(t *testing.T) {
 }
 
 func TestGate_WithoutOperatorsNobodyStartsAnAction(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) { withProxy(r, s); s.Operators = nil })
+	r := newRig(t, func(r *rig, s *environ.Console) { withProxy(r, s); s.Operators = nil })
 	resp := r.do(ann().request(request{method: "POST", path: "/actions", form: url.Values{}}))
 	text := body(t, resp)
 	expect.That(t, resp.StatusCode == 403 && r.reached == "" && text == "not_operator\n", "answers %s %s", resp.Status, text)
@@ -170,7 +170,7 @@ func TestGate_EveryResponseHasTheHeadersOfSafety(t *testing.T) {
 }
 
 func TestGate_StrictTransportSecurityNeedsAProxyAndAName(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) {
+	r := newRig(t, func(r *rig, s *environ.Console) {
 		withProxy(r, s)
 		s.Hosts = []string{"console.example"}
 	})
@@ -190,7 +190,7 @@ func TestGate_StrictTransportSecurityNeedsAProxyAndAName(t *testing.T) {
 
 // Off the loopback a request comes from a listed proxy, which must have terminated TLS, whatever the headers say.
 func TestGate_OffTheLoopbackRequestsNeedAListedProxy(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) {
+	r := newRig(t, func(r *rig, s *environ.Console) {
 		withProxy(r, s)
 		s.Listen, s.Hosts, s.Proxies = "0.0.0.0:9465", []string{"console.example"}, prefixes("10.0.0.0/30", "fd00::/64")
 	})
@@ -229,7 +229,7 @@ func TestGate_IdentityHasTheAddressOfTheConnection(t *testing.T) {
 }
 
 func TestGate_WorksBelowABasePath(t *testing.T) {
-	r := newRig(t, func(r *rig, s *config.Console) { withProxy(r, s); s.BasePath = "/shop/orderclose" })
+	r := newRig(t, func(r *rig, s *environ.Console) { withProxy(r, s); s.BasePath = "/shop/orderclose" })
 	for path, status := range map[string]int{
 		"/shop/orderclose/": 403, "/shop/orderclose": 403, "/shop/orderclose/dead-letters": 403,
 		"/": 403, "/static/style.css": 403, "/shop/orderclosex/static/": 403,
@@ -248,7 +248,7 @@ func TestGate_WorksBelowABasePath(t *testing.T) {
 func TestGate_TheConsoleWritesRefusals(t *testing.T) {
 	var got []access.Refusal
 	g := must.Get(access.New(access.Options{
-		Settings: config.Console{Listen: "127.0.0.1:9465"},
+		Settings: environ.Console{Listen: "127.0.0.1:9465"},
 		Refuse:   func(_ http.ResponseWriter, _ *http.Request, refusal access.Refusal) { got = append(got, refusal) },
 	}))(t)
 	r := &rig{t: t, gate: g, handler: g.Wrap(http.NotFoundHandler())}
@@ -265,14 +265,14 @@ func TestReasons_AreComplete(t *testing.T) {
 }
 
 func TestNew_RefusesUnsafeSettings(t *testing.T) {
-	for _, s := range []config.Console{
+	for _, s := range []environ.Console{
 		{Listen: "0.0.0.0:9465"}, {Listen: "0.0.0.0:9465", Proxies: prefixes("10.0.0.7/32")}, {Listen: "127.0.0.1:9465", Operators: []string{"ann"}},
 		{Listen: "127.0.0.1:9465", UserHeader: "X-User"}, {Listen: "127.0.0.1:9465", Proxies: prefixes("10.0.0.7/32")},
 	} {
 		_, err := access.New(access.Options{Settings: s})
 		expect.That(t, err != nil, "%+v is accepted", s)
 	}
-	for _, s := range []config.Console{
+	for _, s := range []environ.Console{
 		{Listen: "127.0.0.1:9465"}, {Listen: "0.0.0.0:9465", UserHeader: "X-User", Proxies: prefixes("10.0.0.7/32")},
 		{Listen: "localhost:0", UserHeader: "X-User", Proxies: prefixes("127.0.0.1/32"), Operators: []string{"ann"}},
 	} {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 )
 
 // peerOf returns the address of the connection. Headers such as X-Forwarded-For do not change it:
@@ -21,7 +21,7 @@ func peerOf(r *http.Request) netip.Addr {
 }
 
 // isProxy reports whether the user listed the address.
-func isProxy(s config.Console, peer netip.Addr) bool {
+func isProxy(s environ.Console, peer netip.Addr) bool {
 	return slices.ContainsFunc(s.Proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
@@ -40,7 +40,7 @@ func (g *Gate) checkPeer(r *http.Request, peer netip.Addr) *Refusal {
 
 // acceptedHosts returns the hosts that the Host header may name, in the form of hostOf. A page of
 // another site whose name resolves to this console (DNS rebinding) sends the name of that site.
-func acceptedHosts(s config.Console) map[string]bool {
+func acceptedHosts(s environ.Console) map[string]bool {
 	hosts := map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true}
 	listen := hostOf(s.Listen)
 	if ip, err := netip.ParseAddr(listen); listen != "" && (err != nil || !ip.IsUnspecified()) {

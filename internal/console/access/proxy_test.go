@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -50,7 +50,7 @@ func TestProxy_GivesTheRole(t *testing.T) {
 		{[]string{"admin"}, access.Viewer},
 		{[]string{"operator", "viewer"}, access.Viewer}, {[]string{"operator, viewer"}, access.Viewer}, {[]string{""}, access.Viewer},
 	} {
-		r := newRig(t, func(r *rig, s *config.Console) { withProxy(r, s); s.Operators, s.RoleHeader = nil, "X-Role" })
+		r := newRig(t, func(r *rig, s *environ.Console) { withProxy(r, s); s.Operators, s.RoleHeader = nil, "X-Role" })
 		h := httptest.NewRequest("GET", "/", nil)
 		h.Host, h.RemoteAddr = "127.0.0.1", "10.0.0.7:1"
 		h.Header["X-Forwarded-User"], h.Header["X-Role"] = []string{"ann"}, row.roles

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -29,10 +29,10 @@ type rig struct {
 }
 
 // newRig returns a console on the loopback. change may change the settings.
-func newRig(t *testing.T, change func(r *rig, s *config.Console)) *rig {
+func newRig(t *testing.T, change func(r *rig, s *environ.Console)) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &testkit.LogBuffer{}}
-	s := config.Console{Listen: "127.0.0.1:9465"}
+	s := environ.Console{Listen: "127.0.0.1:9465"}
 	if change != nil {
 		change(r, &s)
 	}
@@ -67,9 +67,9 @@ func (r *rig) handle(name string) http.Handler {
 
 // The identities of a rig.
 
-func anonymous(*rig, *config.Console) {}
+func anonymous(*rig, *environ.Console) {}
 
-func withProxy(_ *rig, s *config.Console) {
+func withProxy(_ *rig, s *environ.Console) {
 	s.UserHeader, s.Operators = "X-Forwarded-User", []string{"ann"}
 	s.Proxies = prefixes("10.0.0.7/32", "127.0.0.9/32")
 }
@@ -154,7 +154,7 @@ func behindProxy(role access.Role, name string) user {
 
 // users are all ways to be a user.
 func users() map[string]func(t *testing.T) (*rig, user) {
-	as := func(identity func(*rig, *config.Console), u user) func(*testing.T) (*rig, user) {
+	as := func(identity func(*rig, *environ.Console), u user) func(*testing.T) (*rig, user) {
 		return func(t *testing.T) (*rig, user) { return newRig(t, identity), u }
 	}
 	return map[string]func(t *testing.T) (*rig, user){

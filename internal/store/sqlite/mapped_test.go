@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
+	bisect "github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // brokerKinds disturb the brokers, and the network to them.
@@ -150,7 +150,7 @@ func (w *world) refusedAppends(e event) error {
 // configureTopics sets a configuration of all topics of the pipeline.
 func (w *world) configureTopics(key, value string) error {
 	var names []string
-	for _, spec := range ops.TopicSpecs(w.cfg) {
+	for _, spec := range topics.Specs(w.cfg) {
 		names = append(names, spec.Name)
 	}
 	return w.eventually(func() error { return w.alterConfigs(key, value, names...) })

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
 )
 
@@ -144,8 +144,8 @@ func (v variant) environ(dir string) []string {
 	if !v.secured {
 		return nil
 	}
-	return []string{config.EnvTLSCA + "=" + filepath.Join(dir, "tls", "ca.crt"),
-		config.EnvSASLMechanism + "=PLAIN", config.EnvSASLUser + "=" + kafkaUser, config.EnvSASLPassword + "=" + kafkaPassword}
+	return []string{environ.EnvTLSCA + "=" + filepath.Join(dir, "tls", "ca.crt"),
+		environ.EnvSASLMechanism + "=PLAIN", environ.EnvSASLUser + "=" + kafkaUser, environ.EnvSASLPassword + "=" + kafkaPassword}
 }
 
 // ---- Two versions ------------------------------------------------------------

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // world is one round: a pipeline with its own database and topics on the cluster, a shop, and the faults that disturb them.
@@ -164,8 +165,8 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 	}
 	dsn := w.cluster.kind.dsn(user, database, w.database(), true)
 	cmd.Env = append(os.Environ(),
-		config.EnvBrokers+"="+strings.Join(brokers, ","), config.EnvDSN+"="+dsn,
-		config.EnvRedis+"=redis://"+redis+"/0", config.EnvListen+"=127.0.0.1:0")
+		environ.EnvBrokers+"="+strings.Join(brokers, ","), environ.EnvDSN+"="+dsn,
+		environ.EnvRedis+"=redis://"+redis+"/0", environ.EnvListen+"=127.0.0.1:0")
 	if !admin {
 		cmd.Env = append(cmd.Env, w.cluster.environ(w.cluster.dir)...)
 	}
@@ -174,7 +175,7 @@ func (w *world) command(admin bool, args ...string) *exec.Cmd {
 
 // apply creates missing topics and sets their configuration.
 func (w *world) apply() error {
-	_, _, err := w.kafka.Apply(w.ctx, ops.TopicSpecs(w.cfg))
+	_, _, err := w.kafka.Apply(w.ctx, topics.Specs(w.cfg))
 	return err
 }
 
@@ -271,7 +272,7 @@ func (w *world) close() {
 	}
 	if w.kafka != nil {
 		var names []string
-		for _, spec := range ops.TopicSpecs(w.cfg) {
+		for _, spec := range topics.Specs(w.cfg) {
 			names = append(names, spec.Name)
 		}
 		synced := w.eventually(func() error { return w.inSync(names...) }) == nil

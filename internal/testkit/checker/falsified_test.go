@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -32,7 +32,7 @@ func goodRun(t *testing.T) *run {
 	cfg := config.Default()
 	c := must.Get(s.Connect("test"))(t)
 	defer c.Close()
-	_, _, err := c.Kafka.Apply(t.Context(), ops.TopicSpecs(cfg))
+	_, _, err := c.Kafka.Apply(t.Context(), topics.Specs(cfg))
 	must.That(t, err == nil, "%v", err)
 	r := &run{t: t, servers: s, expect: scenario.ExpectOf(cfg, nil)}
 	r.expect.Created, r.expect.Paid, r.expect.Stock = []string{"a", "b"}, []string{"b"}, map[string]int64{"x": 10}

@@ -7,7 +7,7 @@ var compensatorMutants = []mutant{
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",
 		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
 	{"one-keeps-reminders", "an order whose reminder the database refuses keeps others from theirs", changes{{"r.write(ctx, half, result)", "_ = half"}},
-		"pipeline", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
+		"internal/works", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
 	{"failure-named-always", "the loop logs each order that it cannot close", changes{{"time.Hour", "0"}},
 		"compensator", "TestLoop_NamesTheOrdersThatFailOnce", "lines in half an hour"},
 	{"lock-not-extended", "a lock is not extended", changes{{"o.extend()", "1000 * o.Expiry"}},

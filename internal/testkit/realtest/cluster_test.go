@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // client returns a Kafka client that is independent of the product.
@@ -73,7 +74,7 @@ func (r *rig) inSync() {
 	r.t.Helper()
 	client := r.client()
 	var names []string
-	for _, spec := range ops.TopicSpecs(r.cfg) {
+	for _, spec := range topics.Specs(r.cfg) {
 		names = append(names, spec.Name)
 	}
 	r.eventually(func() error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -25,7 +26,7 @@ func databaseLock(t *testing.T, dsn, key string) lock.Lock {
 	cfg := config.Default()
 	cfg.Compensator.Lock.Kind = config.LockDatabase
 	// A Redis is named, and nothing connects to it.
-	c := must.Get(clients.Connect(config.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
+	c := must.Get(clients.Connect(environ.Servers{DSN: dsn, RedisURL: "redis://127.0.0.1:1/0"}, clients.Database{}, cfg, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(c.Close)
 	expect.That(t, c.Redis == nil, "it made a client of Redis")
 	return must.Get(lock.NewLease(lock.Options{Database: c.Store, Holder: rand.Text(), Key: key, Expiry: 3 * time.Second}))(t)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -91,7 +91,7 @@ var databaseFaults = []struct {
 // Orders become due, and are paid, under each fault in turn. There are no sweeps: the closer recovers from each fault by itself, gives no order up, and
 // uses up none of its attempts. The log has the duration of each. (A full disk is tested in internal/testkit/simulation.)
 func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
-	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers config.Servers, own *ownServer) {
+	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers environ.Servers, own *ownServer) {
 		s := newFaultyPipeline(t, servers, own)
 		s.start("relay", "closer")
 		for n, fault := range inRing(databaseFaults[:6], databaseFaults) {
@@ -109,7 +109,7 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 	})
 }
 
-func newFaultyPipeline(t *testing.T, servers config.Servers, own *ownServer) *faultyPipeline {
+func newFaultyPipeline(t *testing.T, servers environ.Servers, own *ownServer) *faultyPipeline {
 	t.Helper()
 	s := &faultyPipeline{rig: newRig(t, servers), server: own}
 	s.disturbed = true

@@ -8,10 +8,10 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -25,7 +25,7 @@ func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
 	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
 }
 
-func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
+func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
@@ -98,7 +98,7 @@ func TestReal_DoctorAndTheQueriesOfTheRunbook(t *testing.T) {
 	eachDatabase(t, doctorAndTheQueriesOfTheRunbook)
 }
 
-func doctorAndTheQueriesOfTheRunbook(t *testing.T, servers config.Servers) {
+func doctorAndTheQueriesOfTheRunbook(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	r.start("relay", "closer", "compensator")
 	r.play(9, 60, time.Second)

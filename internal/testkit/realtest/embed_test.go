@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -78,7 +78,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 	placementOf(t)
 	t.Parallel()
 	program := buildEmbed(t)
-	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, s environ.Servers, _ database) {
 		t.Parallel()
 		dsn, drop, err := scenario.CreateDatabase(t.Context(), s.DSN, nil, "embed_"+strings.ToLower(rand.Text()))
 		must.Do(t, err)
@@ -86,7 +86,7 @@ func TestReal_AProgramEmbedsTheModule(t *testing.T) {
 			expect.NoError(t, drop(t.Context()))
 		}()
 		cmd := exec.Command(program)
-		cmd.Env = append(os.Environ(), config.EnvDSN+"="+dsn)
+		cmd.Env = append(os.Environ(), environ.EnvDSN+"="+dsn)
 		out, err := cmd.CombinedOutput()
 		expect.That(t, err == nil, "%v\n%s", err, out)
 		for _, want := range []string{

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -102,7 +102,7 @@ var pipelineIncidents = []incident{
 			}
 			must.Get(g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, 0, broken))(g.t)
 			unknown := g.unknownOrders(3)
-			g.told(ops.LettersPending)
+			g.told(health.LettersPending)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose dlq discard --cause bad_version --yes", g.alerts...)
@@ -198,8 +198,8 @@ func (g *game) frozen(role, topic string) {
 	members("2 members")
 	g.place("waiting", 20, 5*time.Second) // some wait in partitions of the process
 	g.send("frozen", syscall.SIGSTOP)
-	g.named(ops.ProcessGone, func(all []ops.Problem) bool {
-		return len(all) > 0 && all[0].Kind == ops.ProcessGone && strings.HasPrefix(all[0].Process, role+"@")
+	g.named(health.ProcessGone, func(all []health.Problem) bool {
+		return len(all) > 0 && all[0].Kind == health.ProcessGone && strings.HasPrefix(all[0].Process, role+"@")
 	})
 	g.fires(g.alerts...)
 	g.look(g.alerts...)
@@ -210,7 +210,7 @@ func (g *game) frozen(role, topic string) {
 	g.until("status and the console name no process", func() bool {
 		out, _ := g.do("orderclose status -o json")
 		_, body := request(g.t, "GET", "http://"+g.console+"/")
-		return strings.Contains(out, `"problems"`) && strings.Contains(body, `id="verdict"`) && !strings.Contains(out+body, string(ops.ProcessGone))
+		return strings.Contains(out, `"problems"`) && strings.Contains(body, `id="verdict"`) && !strings.Contains(out+body, string(health.ProcessGone))
 	})
 }
 

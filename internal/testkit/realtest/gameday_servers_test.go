@@ -8,9 +8,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -27,7 +27,7 @@ var serverIncidents = []incident{
 			g.begin("relay", "closer", "compensator")
 			g.exec("SET GLOBAL read_only = 1")
 			g.place("waiting", 5, time.Second)
-			g.told(ops.WritesRefused)
+			g.told(health.WritesRefused)
 			g.since("writes refused")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
@@ -129,7 +129,7 @@ var serverIncidents = []incident{
 			limit("1")
 			g.kill("compensator") // who holds the lock would keep it: to extend it takes no memory
 			g.launch("compensator", "orderclose run compensator")
-			g.told(ops.LockRefused)
+			g.told(health.LockRefused)
 			g.since("lock refused")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
@@ -230,12 +230,12 @@ var serverIncidents = []incident{
 }
 
 // ownDatabase starts a MariaDB.
-func ownDatabase(t *testing.T, s *config.Servers) ownServers {
+func ownDatabase(t *testing.T, s *environ.Servers) ownServers {
 	s.DSN = startDatabase(t, "mariadb").dsn()
 	return ownServers{prefix: newPrefix()}
 }
 
-func ownRedis(t *testing.T, s *config.Servers) ownServers {
+func ownRedis(t *testing.T, s *environ.Servers) ownServers {
 	r := newServer(t, "redis")
 	r.start()
 	s.RedisURL = "redis://" + r.Addr() + "/0"
@@ -243,7 +243,7 @@ func ownRedis(t *testing.T, s *config.Servers) ownServers {
 }
 
 // ownKafka starts a broker that keeps its data when it is stopped.
-func ownKafka(t *testing.T, s *config.Servers) ownServers {
+func ownKafka(t *testing.T, s *environ.Servers) ownServers {
 	b := newServer(t, "kafka")
 	b.Env = []string{smallBroker}
 	b.startNative()
@@ -252,7 +252,7 @@ func ownKafka(t *testing.T, s *config.Servers) ownServers {
 }
 
 // ownSecuredKafka starts a broker on which the relay is a user of its own, with the ACLs of the document. All other parts may do everything.
-func ownSecuredKafka(t *testing.T, s *config.Servers) ownServers {
+func ownSecuredKafka(t *testing.T, s *environ.Servers) ownServers {
 	const user = "relay"
 	b := newBroker(t, user)
 	env, admin := b.mutual("admin")

@@ -12,8 +12,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -32,7 +32,7 @@ var serviceIncidents = []incident{
 			must.Do(g.t, err)
 			proxy, url := g.service(closes)
 			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
-			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
+			g.env = append(g.env, environ.EnvHTTPSecret+"="+serviceSecret)
 			g.begin("relay", "closer")
 			unreachable(proxy)
 			g.place("waiting", 20, time.Second)
@@ -64,11 +64,11 @@ var serviceIncidents = []incident{
 			_, url := g.service(closes)
 			g.configure(fmt.Sprintf("closer: {http: {url: %q}}\n", url))
 			g.rewrite("period: 5s", "period: 1d") // a sweep would close what the replays close
-			g.env = append(g.env, config.EnvHTTPSecret+"="+serviceSecret)
+			g.env = append(g.env, environ.EnvHTTPSecret+"="+serviceSecret)
 			g.watch()
 			g.begin("relay", "closer", "compensator") // which counts the overdue orders
 			g.place("acknowledged", 40, time.Second)
-			g.told(ops.OrdersOverdue)
+			g.told(health.OrdersOverdue)
 			g.until("the history of an order says what has become of its record", func() bool {
 				out, _ := g.do("orderclose order acknowledged-0")
 				return strings.Contains(out, "a member of the closers' group has acknowledged the one in ")
@@ -99,7 +99,7 @@ var serviceIncidents = []incident{
 			})))(g.t)
 			proxy, url := g.service(answers)
 			g.configure(fmt.Sprintf("closer: {payment: {url: %q}}\n", url))
-			g.env = append(g.env, config.EnvPaymentSecret+"="+serviceSecret)
+			g.env = append(g.env, environ.EnvPaymentSecret+"="+serviceSecret)
 			g.begin("relay", "closer")
 			unreachable(proxy)
 			g.place("pending", 20, time.Second)

@@ -20,9 +20,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -38,7 +38,7 @@ type incident struct {
 	// lasting fire too. Their expressions look back for so long that promtool tests their end.
 	lasting []string
 	// own, if set, starts a server of the incident's own, and stores its address in s.
-	own  func(t *testing.T, s *config.Servers) ownServers
+	own  func(t *testing.T, s *environ.Servers) ownServers
 	play func(g *game)
 }
 
@@ -138,7 +138,7 @@ func (g *game) programs() {
 func (g *game) shell(line, listen string) *exec.Cmd {
 	cmd := exec.Command("bash", "-c", "exec "+strings.NewReplacer(g.words...).Replace(line))
 	cmd.Dir = filepath.Dir(g.file)
-	cmd.Env = append(g.environ(strings.Fields(line)[1:]), config.EnvListen+"="+listen, "PATH="+g.bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(g.environ(strings.Fields(line)[1:]), environ.EnvListen+"="+listen, "PATH="+g.bin+":"+os.Getenv("PATH"))
 	cmd.Stderr = g.logs
 	return cmd
 }
@@ -174,7 +174,7 @@ func (g *game) begin(parts ...string) {
 func (g *game) watch() {
 	g.t.Helper()
 	g.console = freeAddress(g.t)
-	g.env = append(g.env, config.EnvConsoleListen+"="+g.console)
+	g.env = append(g.env, environ.EnvConsoleListen+"="+g.console)
 	g.launch("console", "orderclose run console")
 	g.ready("console")
 }
@@ -378,13 +378,13 @@ func (g *game) do(line string) (out string, code int) {
 }
 
 // told waits until the console, status and doctor each name a problem, and logs how long each took: the console and status before all others.
-func (g *game) told(kind ops.ProblemKind) {
+func (g *game) told(kind health.ProblemKind) {
 	g.t.Helper()
-	g.named(kind, func(all []ops.Problem) bool { return len(all) > 0 && all[0].Kind == kind })
+	g.named(kind, func(all []health.Problem) bool { return len(all) > 0 && all[0].Kind == kind })
 }
 
 // named waits until the problems of console and status are right, and doctor has those of a kind.
-func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
+func (g *game) named(kind health.ProblemKind, right func([]health.Problem) bool) {
 	g.t.Helper()
 	began := time.Now()
 	said := map[string]func() bool{
@@ -393,7 +393,7 @@ func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 			return right(shownProblems(body))
 		},
 		"status": func() bool {
-			var status struct{ Verdict ops.Verdict }
+			var status struct{ Verdict health.Verdict }
 			out, _ := g.do("orderclose status -o json")
 			return json.Unmarshal([]byte(out), &status) == nil && right(status.Verdict.Problems)
 		},
@@ -419,13 +419,13 @@ func (g *game) named(kind ops.ProblemKind, right func([]ops.Problem) bool) {
 }
 
 // shownProblems returns the problems that the page Now shows, with kind and process, in its order.
-func shownProblems(page string) (all []ops.Problem) {
+func shownProblems(page string) (all []health.Problem) {
 	for part := range strings.SplitSeq(page, "<li data-kind=\"") {
 		kind, rest, is := strings.Cut(part, "\" data-severity=")
 		if !is {
 			continue
 		}
-		p := ops.Problem{Kind: ops.ProblemKind(kind)}
+		p := health.Problem{Kind: health.ProblemKind(kind)}
 		rest, _, _ = strings.Cut(rest, "</li>")
 		if _, name, named := strings.Cut(rest, "<bdi>"); named {
 			p.Process, _, _ = strings.Cut(name, "</bdi>")
@@ -436,9 +436,9 @@ func shownProblems(page string) (all []ops.Problem) {
 }
 
 // doctorSays has, for each kind of problem that is told, words of a finding or note of doctor.
-var doctorSays = map[ops.ProblemKind]string{
-	ops.WritesRefused: "the-database-takes-no-writes", ops.LockRefused: "redis-or-the-lock-is-down", ops.OrdersOverdue: "orders overdue",
-	ops.ProcessGone: "process gone", ops.LettersPending: "letters pending",
+var doctorSays = map[health.ProblemKind]string{
+	health.WritesRefused: "the-database-takes-no-writes", health.LockRefused: "redis-or-the-lock-is-down", health.OrdersOverdue: "orders overdue",
+	health.ProcessGone: "process gone", health.LettersPending: "letters pending",
 }
 
 func (g *game) exec(query string, args ...any) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -64,7 +64,7 @@ func TestReal_AReplayClosesWhatWasPassedOverBesideFreshOrders(t *testing.T) {
 	eachDatabase(t, replayBesideFreshOrders)
 }
 
-func replayBesideFreshOrders(t *testing.T, servers config.Servers) {
+func replayBesideFreshOrders(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	const replays, fresh = 20_000, 4000
 	begin := time.Now()

@@ -11,11 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // While the relay does not run, retention deletes the waiting records; or the topic
@@ -24,7 +24,7 @@ func TestReal_EveryKindOfLossIsRepaired(t *testing.T) {
 	eachDatabase(t, everyKindOfLoss)
 }
 
-func everyKindOfLoss(t *testing.T, s config.Servers) {
+func everyKindOfLoss(t *testing.T, s environ.Servers) {
 	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (counted int){ // partitions whose loss is noticed
 		"retention": func(r *rig, topic, _ string, ends []int64) (counted int) {
 			r.deleteRecords(topic, ends)
@@ -139,7 +139,7 @@ func (r *rig) recreate(topic string) {
 		return err
 	})
 	r.eventually(func() error {
-		_, _, err := r.kafka.Apply(r.t.Context(), ops.TopicSpecs(r.cfg))
+		_, _, err := r.kafka.Apply(r.t.Context(), topics.Specs(r.cfg))
 		return err
 	})
 }

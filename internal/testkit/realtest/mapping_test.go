@@ -12,7 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -26,7 +26,7 @@ type ownTables struct {
 	db *sql.DB
 }
 
-func newOwnTables(t *testing.T, s config.Servers) *ownTables {
+func newOwnTables(t *testing.T, s environ.Servers) *ownTables {
 	t.Helper()
 	o := newShopTables(t, s)
 	o.must("migrate")
@@ -34,7 +34,7 @@ func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 }
 
 // newShopTables is newOwnTables with no table but the shop's.
-func newShopTables(t *testing.T, s config.Servers) *ownTables {
+func newShopTables(t *testing.T, s environ.Servers) *ownTables {
 	t.Helper()
 	ddl, mapping := example(t)
 	r := newBareRig(t, s, newPrefix(), mapping)
@@ -108,7 +108,7 @@ func (o *ownTables) send(orders []orderclose.Order) {
 // The tables existed before, on a server in +08:00 whose clock wrote the times, and the shop uses plain SQL. Orders that were sent are closed by the
 // pipeline, the others by the sweep, and paid orders not at all.
 func TestReal_AShopsOwnTables(t *testing.T) {
-	eachOwnDatabase(t, func(database) []string { return []string{"--default-time-zone=+08:00"} }, func(t *testing.T, s config.Servers, _ *ownServer) {
+	eachOwnDatabase(t, func(database) []string { return []string{"--default-time-zone=+08:00"} }, func(t *testing.T, s environ.Servers, _ *ownServer) {
 		shopsOwnTables(newOwnTables(t, s))
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -63,7 +63,7 @@ func TestReal_KillingADispatcherLosesNothing(t *testing.T) {
 	eachDatabase(t, killingADispatcherLosesNothing)
 }
 
-func killingADispatcherLosesNothing(t *testing.T, servers config.Servers) {
+func killingADispatcherLosesNothing(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	r.disturbed = true
 	r.useOutbox()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -20,7 +20,7 @@ type database struct{ kind, variable, script string }
 
 // The kinds of database of the tests.
 var (
-	mariadb   = database{"mariadb", config.EnvDSN, "mariadb"}
+	mariadb   = database{"mariadb", environ.EnvDSN, "mariadb"}
 	mysqldb   = database{"mysql", "ORDERCLOSE_MYSQL_DSN", "mysql"}
 	postgres  = database{"postgres", "ORDERCLOSE_POSTGRES_DSN", "postgresql"}
 	nowhere   = database{} // of a test that make test does not run
@@ -115,7 +115,7 @@ func (s placement) played() []database {
 }
 
 // realServers returns the servers that the environment names, for a test that runs on one database.
-func realServers(t *testing.T) config.Servers {
+func realServers(t *testing.T) environ.Servers {
 	t.Helper()
 	on := placementOf(t).played()
 	if len(on) != 1 {
@@ -125,11 +125,11 @@ func realServers(t *testing.T) config.Servers {
 }
 
 // serversWith is realServers with a kind of database.
-func serversWith(t *testing.T, d database) config.Servers {
+func serversWith(t *testing.T, d database) environ.Servers {
 	t.Helper()
-	s, err := config.FromEnviron(os.LookupEnv)
+	s, err := environ.Read(os.LookupEnv)
 	if err == nil {
-		err = s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
+		err = s.Require(environ.EnvBrokers, environ.EnvDSN, environ.EnvRedis)
 	}
 	if s.DSN = os.Getenv(d.variable); err == nil && s.DSN == "" {
 		err = fmt.Errorf("%s names no server", d.variable)
@@ -143,11 +143,11 @@ func serversWith(t *testing.T, d database) config.Servers {
 }
 
 // eachDatabase runs test once for each kind of database on which this ring plays it, as a parallel subtest with the name of the kind.
-func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
+func eachDatabase(t *testing.T, test func(t *testing.T, s environ.Servers)) {
 	t.Helper()
 	placementOf(t)
 	t.Parallel()
-	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, _ database) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, s environ.Servers, _ database) {
 		t.Parallel()
 		test(t, s)
 	})
@@ -155,7 +155,7 @@ func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 
 // oneDatabaseAfterAnother is for a test that keeps the disk of the servers busy: it runs while no parallel test runs. Locks
 // of other tests would time out.
-func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Servers, d database)) {
+func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s environ.Servers, d database)) {
 	t.Helper()
 	for _, d := range placementOf(t).played() {
 		t.Run(d.kind, func(t *testing.T) { test(t, serversWith(t, d), d) })
@@ -163,11 +163,11 @@ func oneDatabaseAfterAnother(t *testing.T, test func(t *testing.T, s config.Serv
 }
 
 // eachOwnDatabase is eachDatabase with a database server of the test's own, started with the arguments for its kind.
-func eachOwnDatabase(t *testing.T, args func(d database) []string, test func(t *testing.T, s config.Servers, own *ownServer)) {
+func eachOwnDatabase(t *testing.T, args func(d database) []string, test func(t *testing.T, s environ.Servers, own *ownServer)) {
 	t.Helper()
 	placementOf(t)
 	t.Parallel()
-	oneDatabaseAfterAnother(t, func(t *testing.T, s config.Servers, d database) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, s environ.Servers, d database) {
 		t.Parallel()
 		own := startDatabase(t, d.script, args(d)...)
 		s.DSN = own.dsn()

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -62,11 +62,11 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 	s.start()
 
 	clientCrt, clientKey := ca.issue(t, "certified")
-	files := tlsEnviron{config.EnvDatabaseTLSCA: ca.file}
-	environ := func(user, host, parameters string, files tlsEnviron) tlsEnviron {
-		return files.with(tlsEnviron{config.EnvDSN: "postgres://" + user + "@" + host + ":" + s.Port + "/postgres" + parameters})
+	files := tlsEnviron{environ.EnvDatabaseTLSCA: ca.file}
+	asUser := func(user, host, parameters string, files tlsEnviron) tlsEnviron {
+		return files.with(tlsEnviron{environ.EnvDSN: "postgres://" + user + "@" + host + ":" + s.Port + "/postgres" + parameters})
 	}
-	root := environ("postgres", "localhost", "", files).connect(t).Store
+	root := asUser("postgres", "localhost", "", files).connect(t).Store
 	for _, statement := range []string{"CREATE ROLE certified LOGIN", "CREATE ROLE guarded LOGIN PASSWORD 'right'"} {
 		must.Get(root.DB().ExecContext(t.Context(), statement))(t)
 	}
@@ -75,23 +75,23 @@ func TestReal_TLSToPostgreSQL(t *testing.T) {
 		env  tlsEnviron
 		want string // in the error; "": it works
 	}{
-		"the right authority": {environ("postgres", "localhost", "", files), ""},
-		"sslrootcert":         {environ("postgres", "localhost", "?sslmode=verify-full&sslrootcert="+url.QueryEscape(ca.file), tlsEnviron{}), ""},
-		"another authority": {environ("postgres", "localhost", "", tlsEnviron{config.EnvDatabaseTLSCA: other.file}),
+		"the right authority": {asUser("postgres", "localhost", "", files), ""},
+		"sslrootcert":         {asUser("postgres", "localhost", "?sslmode=verify-full&sslrootcert="+url.QueryEscape(ca.file), tlsEnviron{}), ""},
+		"another authority": {asUser("postgres", "localhost", "", tlsEnviron{environ.EnvDatabaseTLSCA: other.file}),
 			failed},
-		"the authorities of the system": {environ("postgres", "localhost", "?sslmode=verify-full", tlsEnviron{}), failed},
-		"another host name": {environ("postgres", "127.0.0.1", "", files),
+		"the authorities of the system": {asUser("postgres", "localhost", "?sslmode=verify-full", tlsEnviron{}), failed},
+		"another host name": {asUser("postgres", "127.0.0.1", "", files),
 			failed},
-		"no TLS, and the server requires it": {environ("postgres", "localhost", "?sslmode=disable", tlsEnviron{}),
+		"no TLS, and the server requires it": {asUser("postgres", "localhost", "?sslmode=disable", tlsEnviron{}),
 			"the database server refuses the user; check user and password, pg_hba.conf, and TLS"},
-		"TLS, and the server has none": {files.with(tlsEnviron{config.EnvDSN: "postgres://postgres@localhost:" + plain.Port + "/postgres"}),
+		"TLS, and the server has none": {files.with(tlsEnviron{environ.EnvDSN: "postgres://postgres@localhost:" + plain.Port + "/postgres"}),
 			failed},
-		"a client certificate": {environ("certified", "localhost", "",
-			files.with(tlsEnviron{config.EnvDatabaseTLSCert: clientCrt, config.EnvDatabaseTLSKey: clientKey})), ""},
-		"no client certificate": {environ("certified", "localhost", "", files),
+		"a client certificate": {asUser("certified", "localhost", "",
+			files.with(tlsEnviron{environ.EnvDatabaseTLSCert: clientCrt, environ.EnvDatabaseTLSKey: clientKey})), ""},
+		"no client certificate": {asUser("certified", "localhost", "", files),
 			"the database server refuses the user; check user and password, pg_hba.conf, and TLS"},
-		"the right password": {environ("guarded:right", "localhost", "", files), ""},
-		"a wrong password":   {environ("guarded:hidden", "localhost", "", files), "the database server refuses the user; check user and password"},
+		"the right password": {asUser("guarded:right", "localhost", "", files), ""},
+		"a wrong password":   {asUser("guarded:hidden", "localhost", "", files), "the database server refuses the user; check user and password"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := row.env.connect(t).Store

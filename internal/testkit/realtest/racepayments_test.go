@@ -19,7 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
@@ -38,7 +38,7 @@ var raceRecheck = []time.Duration{time.Second, 4 * time.Second, 25 * time.Second
 // the provider's own ledger say afterwards whether money was lost. make race-payments plays 10,000 orders.
 func TestReal_PaymentsRaceWithTheClose(t *testing.T) { eachDatabase(t, racePayments) }
 
-func racePayments(t *testing.T, servers config.Servers) {
+func racePayments(t *testing.T, servers environ.Servers) {
 	orders := inRing(100, 300)
 	if n, err := strconv.Atoi(os.Getenv("RACE_PAYMENTS")); err == nil {
 		orders = n
@@ -48,7 +48,7 @@ func racePayments(t *testing.T, servers config.Servers) {
 	p := &racedProvider{ledger: map[string]*racedOrder{}, faults: map[string]int{}, answers: map[payment.Answer]int{}}
 	openings := r.newOpenings(p)
 	service := r.paymentService(p)
-	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
+	r.env = append(r.env, environ.EnvPaymentSecret+"="+serviceSecret)
 	// Another process asks again: in the file, a step has a minute at least.
 	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 50, cancel: true, recheck: []}}\n", service.URL))
 	r.start("relay", "closer-1", "closer-2")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -26,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -33,7 +35,7 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 	eachDatabase(t, everyPromiseIsKept)
 }
 
-func everyPromiseIsKept(t *testing.T, s config.Servers) {
+func everyPromiseIsKept(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	if r.store.Dialect() == store.Postgres { // a mistake with time zones would be hours wide
 		r.exec("ALTER DATABASE " + r.database() + " SET timezone = 'Asia/Shanghai'")
@@ -55,7 +57,7 @@ func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
 	eachDatabase(t, killingARelayOrACloser)
 }
 
-func killingARelayOrACloser(t *testing.T, s config.Servers) {
+func killingARelayOrACloser(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	r.disturbed = true
 	r.start("relay", "closer", "compensator")
@@ -94,13 +96,13 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	eachDatabase(t, topicsCheckFindsDrift)
 }
 
-func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
+func topicsCheckFindsDrift(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
 	// A bucket with too short a retention, and a missing topic.
-	specs := ops.TopicSpecs(r.cfg)
+	specs := topics.Specs(r.cfg)
 	short := specs[0]
 	must.Do(t, r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name))
 	r.eventually(func() error {
@@ -124,7 +126,7 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 	for _, sync := range []config.SyncMode{config.SyncAlways, "", config.SyncNever, ""} {
 		cfg := *r.cfg
 		cfg.Sync = sync
-		must.Do(t, apply(t.Context(), r.kafka, ops.TopicSpecs(&cfg)))
+		must.Do(t, apply(t.Context(), r.kafka, topics.Specs(&cfg)))
 		flush := must.Get(r.kafka.Topics(t.Context(), cfg.Topics.Close))(t)[cfg.Topics.Close].Config["flush.messages"]
 		want := cmp.Or(cfg.FlushMessages(cfg.Topics.Close), math.MaxInt)
 		expect.Equal(t, flush, strconv.Itoa(want), "flush.messages of the close topic with sync: %s", sync)
@@ -141,7 +143,7 @@ func topicsCheckFindsDrift(t *testing.T, s config.Servers) {
 // A pass by hand: it changes nothing in a dry run, takes no lock, and uses no Redis.
 func TestReal_APassByHandNeedsNoLock(t *testing.T) { eachDatabase(t, aPassByHand) }
 
-func aPassByHand(t *testing.T, s config.Servers) {
+func aPassByHand(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	var report compensator.Report
 	sweep := func(what string, closed int, args ...string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -92,7 +93,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	proxied := config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
+	proxied := environ.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}
 	client := must.Get(clients.Connect(proxied, clients.Database{}, config.Default(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(client.Close)
 	s.sweep(patient{lock.NewRedis(lock.Options{Client: client.Redis, Key: s.key, Expiry: expiry})})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -92,7 +92,7 @@ func (g *redisGroup) until(s *ownServer, want string, command ...any) {
 // hold takes the lock of compensators whose environment has the URL. The holder must lose the lock by lose.
 func (g *redisGroup) hold(url string, lose func()) {
 	g.t.Helper()
-	client := tlsEnviron{config.EnvRedis: url, config.EnvRedisTLSCA: g.ca.file}.connect(g.t).Redis
+	client := tlsEnviron{environ.EnvRedis: url, environ.EnvRedisTLSCA: g.ca.file}.connect(g.t).Redis
 	ctx, cancel := context.WithTimeout(g.t.Context(), waitLimit)
 	defer cancel()
 	err := patient{lock.NewRedis(lock.Options{Client: client, Expiry: 3 * time.Second})}.Hold(ctx, func(held context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -37,12 +38,12 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	eachDatabase(t, aChangedTopicsFile)
 }
 
-func aChangedTopicsFile(t *testing.T, s config.Servers) {
+func aChangedTopicsFile(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	listen := freeAddress(t)
 	r.extra = func(args []string) []string {
 		if slices.Contains(args, "relay") {
-			return []string{config.EnvListen + "=" + listen}
+			return []string{environ.EnvListen + "=" + listen}
 		}
 		return nil
 	}

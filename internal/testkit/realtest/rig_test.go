@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
@@ -68,7 +69,7 @@ func TestMain(m *testing.M) {
 // rig is a pipeline of processes, with a shop and names of its own on the servers.
 type rig struct {
 	t       *testing.T
-	servers config.Servers
+	servers environ.Servers
 	prefix  string
 	file    string // its topics.yaml
 	cfg     *config.Config
@@ -92,7 +93,7 @@ type rig struct {
 }
 
 // newRig creates topics and a schema of its own on the servers.
-func newRig(t *testing.T, s config.Servers) *rig {
+func newRig(t *testing.T, s environ.Servers) *rig {
 	t.Helper()
 	return newRigIn(t, s, newPrefix(), nil)
 }
@@ -112,7 +113,7 @@ func parallelRig(t *testing.T) *rig {
 func (r *rig) database() string { return strings.TrimSuffix(r.prefix, "_") }
 
 // newRigIn is newRig with a given prefix, on a secured broker if secured is set: s.Brokers and s.Kafka are then the access of its super user.
-func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
+func newRigIn(t *testing.T, s environ.Servers, prefix string, secured *secured) *rig {
 	t.Helper()
 	r := newBareRig(t, s, prefix, "")
 	r.secured = secured
@@ -121,7 +122,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 }
 
 // newRigBy is newRig with the program of another version.
-func newRigBy(t *testing.T, s config.Servers, program string) *rig {
+func newRigBy(t *testing.T, s environ.Servers, program string) *rig {
 	t.Helper()
 	r := newBareRig(t, s, newPrefix(), "")
 	r.program = program
@@ -147,7 +148,7 @@ func (r *rig) prepare() {
 // makeTopics does what orderclose topics apply does, in this process.
 func (r *rig) makeTopics() {
 	r.t.Helper()
-	must.Do(r.t, apply(r.t.Context(), r.kafka, ops.TopicSpecs(r.cfg)))
+	must.Do(r.t, apply(r.t.Context(), r.kafka, topics.Specs(r.cfg)))
 }
 
 // apply creates topics, and repeats what a busy broker does not answer.
@@ -159,7 +160,7 @@ func apply(ctx context.Context, admin *kafka.Cluster, specs []kafka.TopicSpec) e
 }
 
 // newBareRig is a rig without topics, tables and a shop. settings come at the end of its topics.yaml.
-func newBareRig(t *testing.T, s config.Servers, prefix, settings string) *rig {
+func newBareRig(t *testing.T, s environ.Servers, prefix, settings string) *rig {
 	t.Helper()
 	r := &rig{t: t, servers: s, prefix: prefix, logs: &testkit.LogBuffer{}, processes: map[string]*process.Process{}}
 	t.Cleanup(func() {
@@ -214,7 +215,7 @@ func (r *rig) clean(f func(context.Context) error) {
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
-	specs, names := ops.TopicSpecs(r.cfg), []string{}
+	specs, names := topics.Specs(r.cfg), []string{}
 	for _, spec := range specs {
 		names = append(names, spec.Name)
 	}
@@ -314,10 +315,10 @@ func (r *rig) publishedAreClosed() {
 // environ returns the environment of the production binary when it is called with args.
 func (r *rig) environ(args []string) []string {
 	env := append(os.Environ(),
-		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
-		config.EnvDSN+"="+r.servers.DSN,
-		config.EnvRedis+"="+r.servers.RedisURL,
-		config.EnvListen+"=127.0.0.1:0",
+		environ.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
+		environ.EnvDSN+"="+r.servers.DSN,
+		environ.EnvRedis+"="+r.servers.RedisURL,
+		environ.EnvListen+"=127.0.0.1:0",
 	)
 	env = append(env, r.env...)
 	if r.secured != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -39,7 +39,7 @@ func init() {
 // that is closed at the end was scheduled by an intake.
 func TestReal_KillingAnIntakeLeavesNoGap(t *testing.T) { eachDatabase(t, killingAnIntakeLeavesNoGap) }
 
-func killingAnIntakeLeavesNoGap(t *testing.T, s config.Servers) {
+func killingAnIntakeLeavesNoGap(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	topic := r.prefix + "shop.orders"
 	r.configure("intake: {topic: " + topic + ", format: debezium}\n")

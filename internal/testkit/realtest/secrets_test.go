@@ -27,7 +27,9 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -110,10 +112,10 @@ func noSecretIsShown(t *testing.T, b *broker) {
 	name := "oc_" + strings.ToLower(rand.Text()[:12])
 	root, dsn := r.database(servers.DSN, name)
 	r.env = map[string]string{
-		config.EnvDSN: dsn, config.EnvRedis: r.redis(servers, name), config.EnvListen: freeAddress(t),
-		config.EnvHTTPSecret: r.key(config.EnvHTTPSecret), config.EnvPaymentSecret: r.key(config.EnvPaymentSecret) + "," +
-			r.key(config.EnvPaymentSecret) + "\n",
-		config.EnvConsoleListen: freeAddress(t),
+		environ.EnvDSN: dsn, environ.EnvRedis: r.redis(servers, name), environ.EnvListen: freeAddress(t),
+		environ.EnvHTTPSecret: r.key(environ.EnvHTTPSecret), environ.EnvPaymentSecret: r.key(environ.EnvPaymentSecret) + "," +
+			r.key(environ.EnvPaymentSecret) + "\n",
+		environ.EnvConsoleListen: freeAddress(t),
 	}
 	r.kafkaEnviron(b)
 	service := r.service()
@@ -138,7 +140,7 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		r.commands(t)
 	})
 	t.Run("Broken", func(t *testing.T) {
-		ring.OnlyAll(t, "Commands, and the roles that run; the tests of internal/config show no secret in their errors")
+		ring.OnlyAll(t, "Commands, and the roles that run; the tests of internal/environ show no secret in their errors")
 		r.broken(t, service.URL)
 	})
 	err = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
@@ -156,7 +158,7 @@ func (r *secretsRig) database(server, name string) (*store.Store, string) {
 	dsn, drop, err := scenario.CreateDatabase(r.t.Context(), server, nil, name)
 	must.Do(r.t, err)
 	root := must.Get(store.Open(store.Options{DSN: dsn}))(r.t)
-	password := r.secret(config.EnvDSN)
+	password := r.secret(environ.EnvDSN)
 	for _, statement := range []string{"CREATE USER " + name + "@'%' IDENTIFIED BY '" + password + "'", "GRANT ALL ON " + name + ".* TO " + name + "@'%'"} {
 		must.Get(root.DB().ExecContext(r.t.Context(), statement))(r.t)
 	}
@@ -172,10 +174,10 @@ func (r *secretsRig) database(server, name string) (*store.Store, string) {
 }
 
 // redis creates a user with a marked password, and returns the URL with it.
-func (r *secretsRig) redis(s config.Servers, name string) string {
+func (r *secretsRig) redis(s environ.Servers, name string) string {
 	r.t.Helper()
 	c := (&rig{t: r.t, servers: s}).redisClient()
-	password := r.secret(config.EnvRedis)
+	password := r.secret(environ.EnvRedis)
 	must.Do(r.t, c.Do(r.t.Context(), "ACL", "SETUSER", name, "on", ">"+password, "allkeys", "+@all").Err())
 	r.t.Cleanup(func() { c.Do(context.Background(), "ACL", "DELUSER", name) })
 	u := must.Get(url.Parse(s.RedisURL))(r.t)
@@ -190,11 +192,11 @@ func (r *secretsRig) kafkaEnviron(b *broker) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		r.env[name] = strings.Trim(value, "'")
 	}
-	r.add(config.EnvSASLPassword, r.env[config.EnvSASLPassword])
-	r.env[config.EnvTLSCert], r.env[config.EnvTLSKey] = b.file("admin.crt"), b.file("admin.key")
+	r.add(environ.EnvSASLPassword, r.env[environ.EnvSASLPassword])
+	r.env[environ.EnvTLSCert], r.env[environ.EnvTLSKey] = b.file("admin.crt"), b.file("admin.key")
 	for line := range strings.Lines(readFile(r.t, b.file("admin.key"))) {
 		if !strings.HasPrefix(line, "-----") {
-			r.add(config.EnvTLSKey, strings.TrimSpace(line))
+			r.add(environ.EnvTLSKey, strings.TrimSpace(line))
 		}
 	}
 }
@@ -203,7 +205,7 @@ func (r *secretsRig) kafkaEnviron(b *broker) {
 // service refuses every release. Both then answer with everything that they got, as a gateway may do.
 func (r *secretsRig) service() *httptest.Server {
 	r.t.Helper()
-	secrets := strings.Split(strings.TrimSpace(r.env[config.EnvPaymentSecret]), ",")
+	secrets := strings.Split(strings.TrimSpace(r.env[environ.EnvPaymentSecret]), ",")
 	pays := must.Get(payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i := range answers {
@@ -281,7 +283,7 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 	}); err != nil {
 		r.t.Fatalf("%v:\n%s", err, out.Tail(4000))
 	}
-	r.answers("the running roles", r.env[config.EnvListen], true)
+	r.answers("the running roles", r.env[environ.EnvListen], true)
 	r.console()
 	_ = all.Process.Signal(syscall.SIGQUIT)
 	_ = all.Wait()
@@ -316,7 +318,7 @@ func (r *secretsRig) console() {
 	for _, path := range []string{
 		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/delays", "/payments", "/runbook", "/nothing",
 	} {
-		res := must.Get(http.Get("http://" + r.env[config.EnvConsoleListen] + path))(r.t)
+		res := must.Get(http.Get("http://" + r.env[environ.EnvConsoleListen] + path))(r.t)
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		expect.That(r.t, err == nil && res.StatusCode != http.StatusForbidden, "GET %s: %s, %v", path, res.Status, err)
@@ -332,7 +334,7 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 	var all strings.Builder
 	for at := int64(0); at < end; {
 		var records []wire.Message
-		records, at, err = admin.ReadSome(r.t.Context(), topic, 0, at, end, kafka.GlanceBytes)
+		records, at, err = reads.Log{Cluster: admin}.ReadSome(r.t.Context(), topic, 0, at, end, reads.GlanceBytes)
 		must.That(r.t, err == nil, "%v", err)
 		for _, m := range records {
 			fmt.Fprintf(&all, "%s %s %s\n", m.Key, m.Value, m.Headers)
@@ -371,20 +373,20 @@ func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...strin
 
 // broken runs commands and roles with values that have mistakes.
 func (r *secretsRig) broken(t *testing.T, service string) {
-	const dsn, redisURL = config.EnvDSN, config.EnvRedis
+	const dsn, redisURL = environ.EnvDSN, environ.EnvRedis
 	database := must.Get(mysql.ParseDSN(r.env[dsn]))(t)
 	wrongRedis := must.Get(url.Parse(r.env[redisURL]))(t)
 	wrongRedis.User = url.UserPassword("default", r.secret(redisURL))
 	closed := freeAddress(t)
 	password := func(variable string) string { return r.secret(variable) }
 	query := url.QueryEscape(r.secret(dsn))
-	key := readFile(t, r.env[config.EnvTLSKey])
+	key := readFile(t, r.env[environ.EnvTLSKey])
 	given := r.write("given-key", key)
 	file := func(url string) string {
 		return r.write("given-"+rand.Text()+".yaml", "buckets: [1s]\ncloser: {payment: {url: \""+url+"\"}}\n")
 	}
 	token := func(source string) map[string]string {
-		return map[string]string{config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLUser: "", config.EnvSASLPassword: "", config.EnvSASLToken: source}
+		return map[string]string{environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLUser: "", environ.EnvSASLPassword: "", environ.EnvSASLToken: source}
 	}
 	wrong := map[string]map[string]string{
 		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
@@ -403,7 +405,7 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a DSN that is not verified":         {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?tls=skip-verify"},
 		"a DSN as the name of a file":        {dsn: "", dsn + "_FILE": "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
 		"a DSN and a file":                   {dsn + "_FILE": password(dsn)},
-		"TLS, and the database has none":     {config.EnvDatabaseTLSCA: r.env[config.EnvTLSCA], config.EnvRedisTLSCA: r.env[config.EnvTLSCA]},
+		"TLS, and the database has none":     {environ.EnvDatabaseTLSCA: r.env[environ.EnvTLSCA], environ.EnvRedisTLSCA: r.env[environ.EnvTLSCA]},
 		"a wrong password of Redis":          {redisURL: wrongRedis.String()},
 		"a Redis that is down":               {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0"},
 		"a Redis that has no TLS":            {redisURL: strings.Replace(r.env[redisURL], "redis://", "rediss://", 1)},
@@ -417,30 +419,30 @@ func (r *secretsRig) broken(t *testing.T, service string) {
 		"a URL of sentinels with a mistake":  {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&" + r.mark(redisURL) + "=1"},
 		"a URL of a cluster that is down":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "?addr=" + closed},
 		"a URL of Redis as a file":           {redisURL: "", redisURL + "_FILE": "redis://:" + password(redisURL) + "@" + closed},
-		"a wrong password of Kafka":          {config.EnvSASLPassword: password(config.EnvSASLPassword)},
-		"a wrong password of SCRAM":          {config.EnvSASLMechanism: kafka.ScramSHA512, config.EnvSASLPassword: password(config.EnvSASLPassword)},
-		"a password as the mechanism":        {config.EnvSASLMechanism: password(config.EnvSASLPassword)},
-		"a password that SASL refuses":       {config.EnvSASLMechanism: kafka.ScramSHA256, config.EnvSASLPassword: r.mark(config.EnvSASLPassword) + "\u0007"},
-		"a password of Kafka as a file":      {config.EnvSASLPassword: "", config.EnvSASLPassword + "_FILE": password(config.EnvSASLPassword)},
-		"a password of Kafka without a user": {config.EnvSASLUser: "", config.EnvSASLPassword: password(config.EnvSASLPassword)},
-		"a token that the broker rejects":    token("file:" + r.write("given-token", r.mark(config.EnvSASLToken)+"."+r.mark(config.EnvSASLToken)+".x")),
-		"what is no token":                   token("command:cat " + r.write("given-answer", `{"access_token":"`+r.secret(config.EnvSASLToken)+`"}`)),
-		"a token as the name of its file":    token("file:" + r.mark(config.EnvSASLToken)),
-		"a token as its command":             token("command:" + r.mark(config.EnvSASLToken)),
-		"a token endpoint that refuses": {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLPassword: password(config.EnvSASLPassword),
-			config.EnvSASLToken: service + "/token"},
-		"a password in the token endpoint": {config.EnvSASLMechanism: kafka.OAuthBearer, config.EnvSASLToken: "https://shop:" +
-			r.mark(config.EnvSASLToken) + "@" + closed},
-		"a password in the brokers":   {config.EnvBrokers: "shop:" + password(config.EnvBrokers) + "@" + closed},
-		"a password as a CA":          {config.EnvTLSCA: password(config.EnvTLSCA)},
-		"a Kafka that is down":        {config.EnvBrokers: closed},
-		"certificate and key swapped": {config.EnvTLSCert: r.env[config.EnvTLSKey], config.EnvTLSKey: r.env[config.EnvTLSCert]},
-		"a key as the CA":             {config.EnvTLSCA: given, config.EnvDatabaseTLSCA: given, config.EnvRedisTLSCA: given},
-		"the content of the key":      {config.EnvTLSKey: key},
-		"half of a key":               {config.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
-		"secrets that are no keys":    {config.EnvHTTPSecret: r.mark(config.EnvHTTPSecret), config.EnvPaymentSecret: r.mark(config.EnvPaymentSecret) + ","},
-		"a secret as a file":          {config.EnvPaymentSecret: "", config.EnvPaymentSecret + "_FILE": password(config.EnvPaymentSecret)},
-		"a listener that is none":     {config.EnvListen: password(config.EnvListen)},
+		"a wrong password of Kafka":          {environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
+		"a wrong password of SCRAM":          {environ.EnvSASLMechanism: kafka.ScramSHA512, environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
+		"a password as the mechanism":        {environ.EnvSASLMechanism: password(environ.EnvSASLPassword)},
+		"a password that SASL refuses":       {environ.EnvSASLMechanism: kafka.ScramSHA256, environ.EnvSASLPassword: r.mark(environ.EnvSASLPassword) + "\u0007"},
+		"a password of Kafka as a file":      {environ.EnvSASLPassword: "", environ.EnvSASLPassword + "_FILE": password(environ.EnvSASLPassword)},
+		"a password of Kafka without a user": {environ.EnvSASLUser: "", environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
+		"a token that the broker rejects":    token("file:" + r.write("given-token", r.mark(environ.EnvSASLToken)+"."+r.mark(environ.EnvSASLToken)+".x")),
+		"what is no token":                   token("command:cat " + r.write("given-answer", `{"access_token":"`+r.secret(environ.EnvSASLToken)+`"}`)),
+		"a token as the name of its file":    token("file:" + r.mark(environ.EnvSASLToken)),
+		"a token as its command":             token("command:" + r.mark(environ.EnvSASLToken)),
+		"a token endpoint that refuses": {environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLPassword: password(environ.EnvSASLPassword),
+			environ.EnvSASLToken: service + "/token"},
+		"a password in the token endpoint": {environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLToken: "https://shop:" +
+			r.mark(environ.EnvSASLToken) + "@" + closed},
+		"a password in the brokers":   {environ.EnvBrokers: "shop:" + password(environ.EnvBrokers) + "@" + closed},
+		"a password as a CA":          {environ.EnvTLSCA: password(environ.EnvTLSCA)},
+		"a Kafka that is down":        {environ.EnvBrokers: closed},
+		"certificate and key swapped": {environ.EnvTLSCert: r.env[environ.EnvTLSKey], environ.EnvTLSKey: r.env[environ.EnvTLSCert]},
+		"a key as the CA":             {environ.EnvTLSCA: given, environ.EnvDatabaseTLSCA: given, environ.EnvRedisTLSCA: given},
+		"the content of the key":      {environ.EnvTLSKey: key},
+		"half of a key":               {environ.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
+		"secrets that are no keys":    {environ.EnvHTTPSecret: r.mark(environ.EnvHTTPSecret), environ.EnvPaymentSecret: r.mark(environ.EnvPaymentSecret) + ","},
+		"a secret as a file":          {environ.EnvPaymentSecret: "", environ.EnvPaymentSecret + "_FILE": password(environ.EnvPaymentSecret)},
+		"a listener that is none":     {environ.EnvListen: password(environ.EnvListen)},
 		"a password in topics.yaml":   {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
 		"closing over HTTP":           {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {http: {url: \""+service+"/close\"}}\n")},
 		"no URL in topics.yaml":       {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
@@ -473,8 +475,8 @@ func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics s
 	defer cancel()
 	changed = maps.Clone(changed)
 	listen := freeAddress(t)
-	if changed[config.EnvListen] == "" {
-		changed[config.EnvListen] = listen
+	if changed[environ.EnvListen] == "" {
+		changed[environ.EnvListen] = listen
 	}
 	out := &testkit.LogBuffer{}
 	cmd := r.command(ctx, out, changed, "run", "all", "--config", topics)

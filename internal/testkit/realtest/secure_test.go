@@ -9,7 +9,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -98,14 +98,14 @@ func (r *rig) count(query string, args ...any) int {
 
 // refusals tries every wrong way to authenticate, and checks the errors.
 func refusals(t *testing.T, b *broker) {
-	ca := config.EnvTLSCA + "=" + b.file("ca.crt")
+	ca := environ.EnvTLSCA + "=" + b.file("ca.crt")
 	sasl := func(mechanism, user, password string) []string {
-		return []string{config.EnvBrokers + "=" + b.sasl, config.EnvSASLMechanism + "=" + mechanism, config.EnvSASLUser + "=" + user,
-			config.EnvSASLPassword + "=" + password}
+		return []string{environ.EnvBrokers + "=" + b.sasl, environ.EnvSASLMechanism + "=" + mechanism, environ.EnvSASLUser + "=" + user,
+			environ.EnvSASLPassword + "=" + password}
 	}
 	renamed := b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), ca)...)
 	renamed.security.TLS.ServerName = "kafka-1"
-	foreign := b.with(config.EnvBrokers+"="+b.mtls, ca)
+	foreign := b.with(environ.EnvBrokers+"="+b.mtls, ca)
 	foreign.security.TLS = stranger(t, b)
 	const failed = "TLS to the broker failed; docs/security.md, TLS, "
 	for name, way := range map[string]struct {
@@ -121,20 +121,20 @@ func refusals(t *testing.T, b *broker) {
 			`the broker rejects user "nobody"`, kafkago.SASLAuthenticationFailed},
 		"a token that has ended": {b.bearer("bearer-relay", time.Now().Add(-time.Minute)),
 			"the broker rejects the client of this login with OAUTHBEARER; check the token's issuer, audience, scope and end", kafkago.SASLAuthenticationFailed},
-		"SASL on a listener without": {b.with(config.EnvBrokers+"="+b.mtls, ca, config.EnvTLSCert+"="+b.file("admin.crt"), config.EnvTLSKey+"="+b.file("admin.key"),
-			config.EnvSASLMechanism+"=PLAIN", config.EnvSASLUser+"=admin", config.EnvSASLPassword+"=hunter2"),
+		"SASL on a listener without": {b.with(environ.EnvBrokers+"="+b.mtls, ca, environ.EnvTLSCert+"="+b.file("admin.crt"),
+			environ.EnvTLSKey+"="+b.file("admin.key"), environ.EnvSASLMechanism+"=PLAIN", environ.EnvSASLUser+"=admin", environ.EnvSASLPassword+"=hunter2"),
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
-		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
+		"no SASL on a listener with": {b.with(environ.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
 			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or other settings",
 			nil},
-		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
+		"no client certificate": {b.with(environ.EnvBrokers+"="+b.mtls, ca),
 			"docs/security.md", nil}, // the broker may close the connection without a reason
 		"a certificate of another authority": {foreign, "docs/security.md", nil},
-		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLSCA+"=system")...),
+		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), environ.EnvTLSCA+"=system")...),
 			failed, nil},
 		"a broker of another authority": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")),
-			config.EnvTLSCA+"="+newAuthority(t, "another").file)...),
+			environ.EnvTLSCA+"="+newAuthority(t, "another").file)...),
 			failed, nil},
 		"a broker of another name": {renamed, failed, nil},
 	} {

@@ -19,7 +19,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/process"
@@ -77,7 +77,7 @@ type access struct {
 // with parses the environment as the binary does.
 func (b *broker) with(env ...string) access {
 	b.t.Helper()
-	s := must.Get(config.FromEnviron(func(name string) (string, bool) {
+	s := must.Get(environ.Read(func(name string) (string, bool) {
 		for _, v := range env {
 			if value, ok := strings.CutPrefix(v, name+"="); ok {
 				return value, true
@@ -90,8 +90,8 @@ func (b *broker) with(env ...string) access {
 
 // by returns the access of a user by SASL over TLS.
 func (b *broker) by(mechanism, user string) access {
-	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"),
-		config.EnvSASLMechanism+"="+mechanism, config.EnvSASLUser+"="+user, config.EnvSASLPassword+"="+password(user))
+	return b.with(environ.EnvBrokers+"="+b.sasl, environ.EnvTLSCA+"="+b.file("ca.crt"),
+		environ.EnvSASLMechanism+"="+mechanism, environ.EnvSASLUser+"="+user, environ.EnvSASLPassword+"="+password(user))
 }
 
 // bearer returns the access of a user by a token that nobody has signed, in a file, until it ends.
@@ -101,14 +101,14 @@ func (b *broker) bearer(user string, ends time.Time) access {
 	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"sub":%q,"exp":%d,"of":%q}`, user, ends.Unix(), password(user))) + "."
 	file := filepath.Join(b.t.TempDir(), "token")
 	must.Do(b.t, os.WriteFile(file, []byte(token+"\n"), 0o600))
-	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvSASLMechanism+"="+kafka.OAuthBearer,
-		config.EnvSASLToken+"=file:"+file)
+	return b.with(environ.EnvBrokers+"="+b.sasl, environ.EnvTLSCA+"="+b.file("ca.crt"), environ.EnvSASLMechanism+"="+kafka.OAuthBearer,
+		environ.EnvSASLToken+"=file:"+file)
 }
 
 // mutual returns access by an existing client certificate.
 func (b *broker) mutual(user string) ([]string, kafka.Security) {
-	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"),
-		config.EnvTLSCert+"="+b.file(user+".crt"), config.EnvTLSKey+"="+b.file(user+".key"))
+	a := b.with(environ.EnvBrokers+"="+b.mtls, environ.EnvTLSCA+"="+b.file("ca.crt"),
+		environ.EnvTLSCert+"="+b.file(user+".crt"), environ.EnvTLSKey+"="+b.file(user+".key"))
 	return a.env, a.security
 }
 
@@ -222,6 +222,6 @@ func stranger(t *testing.T, b *broker) *tls.Config {
 		dir)
 	out, err := exec.Command("sh", "-c", script).CombinedOutput()
 	must.That(t, err == nil, "%v\n%s", err, out)
-	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvTLSCert+"="+dir+"/crt", config.EnvTLSKey+"="+dir+"/key")
+	a := b.with(environ.EnvBrokers+"="+b.mtls, environ.EnvTLSCA+"="+b.file("ca.crt"), environ.EnvTLSCert+"="+dir+"/crt", environ.EnvTLSKey+"="+dir+"/key")
 	return a.security.TLS
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
@@ -79,7 +79,7 @@ func (s *ownServer) kill() {
 type cluster []*ownServer
 
 // newCluster starts three brokers that notice after 3 s (default: 9) that one was killed, and stores their addresses in s.
-func newCluster(t *testing.T, s *config.Servers) (c cluster) {
+func newCluster(t *testing.T, s *environ.Servers) (c cluster) {
 	t.Helper()
 	all := must.Get(servers.Brokers(filepath.Join(t.TempDir(), "cluster"), nil, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"))(t)
 	t.Cleanup(func() {

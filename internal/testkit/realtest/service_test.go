@@ -15,7 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -93,23 +93,23 @@ func (f *faultCounts) add(requests []orderclose.CloseRequest) bool {
 // The closer has no database at all. The service has all kinds of failures, and is down for a while.
 func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
 
-func closeThroughAService(t *testing.T, servers config.Servers) {
+func closeThroughAService(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	r.disturbed = true
 	var down atomic.Bool
 	service := r.closingService(&down)
 	r.configure(fmt.Sprintf("closer: {http: {url: %q, batch: 50}}\n", service.URL+"/close"))
-	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvHTTPSecret) {
+	if _, code := r.cli("run", "closer"); code != 2 || !strings.Contains(r.logs.Tail(2000), environ.EnvHTTPSecret) {
 		t.Errorf("without a secret it exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
 	r.extra = func(args []string) []string {
-		env := []string{config.EnvHTTPSecret + "=" + serviceSecret}
+		env := []string{environ.EnvHTTPSecret + "=" + serviceSecret}
 		if slices.Contains(args, "closer") {
-			env = append(env, config.EnvDSN+"=")
+			env = append(env, environ.EnvDSN+"=")
 		}
 		return env
 	}
-	if _, code := r.cli("run", "closer", "compensator"); code != 2 || !strings.Contains(r.logs.Tail(2000), config.EnvDSN) {
+	if _, code := r.cli("run", "closer", "compensator"); code != 2 || !strings.Contains(r.logs.Tail(2000), environ.EnvDSN) {
 		t.Errorf("a sweep without a database exits with %d, and says %s", code, r.logs.Tail(2000))
 	}
 	r.start("relay", "closer", "compensator")

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout"
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -97,7 +97,7 @@ func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, erro
 // Payments race with closes, and the shop is killed in between. Clients repeat unanswered requests with the same idempotency key. Afterwards two
 // processes share caches, the filter of ids, coupons, and the readers of events.
 func TestReal_TheShop(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, servers config.Servers) {
+	eachDatabase(t, func(t *testing.T, servers environ.Servers) {
 		r := newRig(t, servers)
 		r.disturbed = true // reads after the due time close orders before the pipeline
 		r.giveCouponsBack()

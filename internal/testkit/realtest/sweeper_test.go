@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -18,10 +18,10 @@ import (
 // Two sweepers have a database and nothing else. One is killed under load. Every order closes once, within the interval and what the machine needs.
 func TestReal_SweepersNeedADatabaseOnly(t *testing.T) { eachDatabase(t, sweepersAlone) }
 
-func sweepersAlone(t *testing.T, s config.Servers) {
+func sweepersAlone(t *testing.T, s environ.Servers) {
 	r := newRig(t, s) // Kafka is for the producer of the test, and no sweeper knows it
 	r.disturbed = true
-	r.extra = func([]string) []string { return []string{config.EnvBrokers + "=", config.EnvRedis + "="} }
+	r.extra = func([]string) []string { return []string{environ.EnvBrokers + "=", environ.EnvRedis + "="} }
 	r.start("sweeper-1", "sweeper-2")
 
 	steps := scenario.Plan(scenario.Spec{Seed: 11, Orders: 400, Over: 15 * time.Second, SKUs: skus, Categories: categories})

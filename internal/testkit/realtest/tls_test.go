@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -109,15 +110,15 @@ func (e tlsEnviron) with(others tlsEnviron) tlsEnviron {
 // environ names both servers and the files for them. user is one of the database.
 func (s tlsServers) environ(user, host string) tlsEnviron {
 	return tlsEnviron{
-		config.EnvDSN: user + "@tcp(" + host + ":" + s.mariadb + ")/information_schema", config.EnvDatabaseTLSCA: s.ca.file,
-		config.EnvRedis: "rediss://" + host + ":" + s.redis, config.EnvRedisTLSCA: s.ca.file, config.EnvRedisTLSCert: s.crt, config.EnvRedisTLSKey: s.key,
+		environ.EnvDSN: user + "@tcp(" + host + ":" + s.mariadb + ")/information_schema", environ.EnvDatabaseTLSCA: s.ca.file,
+		environ.EnvRedis: "rediss://" + host + ":" + s.redis, environ.EnvRedisTLSCA: s.ca.file, environ.EnvRedisTLSCert: s.crt, environ.EnvRedisTLSKey: s.key,
 	}
 }
 
 // connect returns clients of both servers, as the production binary makes them.
 func (e tlsEnviron) connect(t *testing.T) clients.Clients {
 	t.Helper()
-	s, err := config.FromEnviron(func(name string) (string, bool) { v, ok := e[name]; return v, ok }, config.EnvDSN, config.EnvRedis)
+	s, err := environ.Read(func(name string) (string, bool) { v, ok := e[name]; return v, ok }, environ.EnvDSN, environ.EnvRedis)
 	must.That(t, err == nil, "%v: %v", e, err)
 	c, err := clients.Connect(s, clients.Database{}, config.Default(), nil)
 	must.That(t, err == nil, "%v: %v", e, err)
@@ -133,26 +134,26 @@ func TestReal_TLSToDatabaseAndRedis(t *testing.T) {
 	must.Get(root.Store.DB().ExecContext(t.Context(), "CREATE USER certified@'%' REQUIRE X509"))(t)
 	other := newAuthority(t, "another authority")
 	otherCrt, otherKey := other.issue(t, "stranger")
-	certificate := tlsEnviron{config.EnvDatabaseTLSCert: s.crt, config.EnvDatabaseTLSKey: s.key}
+	certificate := tlsEnviron{environ.EnvDatabaseTLSCert: s.crt, environ.EnvDatabaseTLSKey: s.key}
 	const failed, anyError = "TLS to the database server failed; docs/security.md, TLS, ", "any error" // Redis may close the connection without a reason
 	for name, row := range map[string]struct {
 		env             tlsEnviron
 		database, redis string // in the errors; "": it works
 	}{
 		"the right authority": {right, "", ""},
-		"another authority": {right.with(tlsEnviron{config.EnvDatabaseTLSCA: other.file, config.EnvRedisTLSCA: other.file}), failed,
+		"another authority": {right.with(tlsEnviron{environ.EnvDatabaseTLSCA: other.file, environ.EnvRedisTLSCA: other.file}), failed,
 			"unknown authority"},
-		"the authorities of the system": {tlsEnviron{config.EnvDSN: right[config.EnvDSN] + "?tls=true", config.EnvRedis: right[config.EnvRedis]}, failed,
+		"the authorities of the system": {tlsEnviron{environ.EnvDSN: right[environ.EnvDSN] + "?tls=true", environ.EnvRedis: right[environ.EnvRedis]}, failed,
 			"unknown authority"},
 		"another host name":                  {s.environ("root", "127.0.0.1"), failed, "x509: "},
-		"no TLS, and the servers require it": {tlsEnviron{config.EnvDSN: right[config.EnvDSN], config.EnvRedis: "redis://localhost:" + s.redis}, "TLS", anyError},
-		"TLS, and the servers have none": {right.with(tlsEnviron{config.EnvDSN: plain.DSN + "information_schema",
-			config.EnvRedis: strings.Replace(plain.RedisURL, "redis://", "rediss://", 1)}), failed, anyError},
+		"no TLS, and the servers require it": {tlsEnviron{environ.EnvDSN: right[environ.EnvDSN], environ.EnvRedis: "redis://localhost:" + s.redis}, "TLS", anyError},
+		"TLS, and the servers have none": {right.with(tlsEnviron{environ.EnvDSN: plain.DSN + "information_schema",
+			environ.EnvRedis: strings.Replace(plain.RedisURL, "redis://", "rediss://", 1)}), failed, anyError},
 		"client certificates": {s.environ("certified", "localhost").with(certificate), "", ""},
-		"no client certificates": {s.environ("certified", "localhost").with(tlsEnviron{config.EnvRedisTLSCert: "", config.EnvRedisTLSKey: ""}),
+		"no client certificates": {s.environ("certified", "localhost").with(tlsEnviron{environ.EnvRedisTLSCert: "", environ.EnvRedisTLSKey: ""}),
 			"the database server refuses the user; check user and password, and TLS", anyError},
 		"client certificates of another authority": {s.environ("certified", "localhost").with(tlsEnviron{
-			config.EnvDatabaseTLSCert: otherCrt, config.EnvDatabaseTLSKey: otherKey, config.EnvRedisTLSCert: otherCrt, config.EnvRedisTLSKey: otherKey}),
+			environ.EnvDatabaseTLSCert: otherCrt, environ.EnvDatabaseTLSKey: otherKey, environ.EnvRedisTLSCert: otherCrt, environ.EnvRedisTLSKey: otherKey}),
 			failed, anyError},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,8 +186,8 @@ func sweepByTLS(t *testing.T, s tlsServers, root clients.Clients) {
 		t.Fatalf("%v: %v", acl, err)
 	}
 	env := s.environ("root", "localhost")
-	env[config.EnvRedis] = "rediss://orderclose:" + url.PathEscape(password("orderclose")) + "@localhost:" + s.redis
-	env[config.EnvDSN] = strings.Replace(env[config.EnvDSN], "information_schema", "shop", 1)
+	env[environ.EnvRedis] = "rediss://orderclose:" + url.PathEscape(password("orderclose")) + "@localhost:" + s.redis
+	env[environ.EnvDSN] = strings.Replace(env[environ.EnvDSN], "information_schema", "shop", 1)
 	must.Get(root.Store.DB().ExecContext(t.Context(), "CREATE DATABASE shop"))(t)
 	path, err := binary()
 	must.Do(t, err)

@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -28,10 +28,10 @@ func TestUpgrade_UnderLoadAndBackLosesNothing(t *testing.T) {
 		t.Skip("make test-upgrade plays upgrades")
 	}
 	old := buildCommit(t, from)
-	eachDatabase(t, func(t *testing.T, s config.Servers) { upgradeAndBack(t, s, old) })
+	eachDatabase(t, func(t *testing.T, s environ.Servers) { upgradeAndBack(t, s, old) })
 }
 
-func upgradeAndBack(t *testing.T, s config.Servers, old string) {
+func upgradeAndBack(t *testing.T, s environ.Servers, old string) {
 	current := must.Get(binary())(t)
 	r := newRigBy(t, s, old)
 	r.disturbed = true // each restart hands partitions over

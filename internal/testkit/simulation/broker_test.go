@@ -8,10 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -32,7 +32,7 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 		r.startStable()
 		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic))
 		time.Sleep(20*time.Second + 3*time.Millisecond)
-		r.create(ops.TopicSpecs(r.cfg))
+		r.create(topics.Specs(r.cfg))
 		time.Sleep(30 * time.Second)
 		r.order("after", "virtual", true)
 		time.Sleep(6 * time.Minute)
@@ -60,7 +60,7 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 		time.Sleep(5 * time.Second)
 		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2
-		r.create(ops.TopicSpecs(&fewer))
+		r.create(topics.Specs(&fewer))
 		time.Sleep(10 * time.Minute)
 		for _, b := range cfg.Buckets {
 			commits := must.Get(r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions))(t)
@@ -81,7 +81,7 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 		r.startStable()
 		more := *r.cfg // a copy, because the running parts read r.cfg
 		more.Partitions = 5
-		r.create(ops.TopicSpecs(&more))
+		r.create(topics.Specs(&more))
 		time.Sleep(10 * time.Second)
 		for i := range 20 {
 			r.order("o"+string(rune('a'+i)), "virtual", true)
@@ -161,7 +161,7 @@ func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Relay)
 		time.Sleep(2 * time.Minute)
-		specs := ops.TopicSpecs(r.cfg)
+		specs := topics.Specs(r.cfg)
 		expect.Equal(t, r.gauge("orderclose_topic_drift"), 0, "differences before anything was changed")
 		r.setTopic(ctx, specs[3].Name, "retention.ms", "3600000")
 		time.Sleep(2 * time.Minute)

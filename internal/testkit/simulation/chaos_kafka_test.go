@@ -13,8 +13,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -108,7 +108,7 @@ func (w *chaosWorld) refuse(e event) {
 
 // moveLeaders moves every partition to the next broker.
 func (w *chaosWorld) moveLeaders(event) {
-	for _, spec := range ops.TopicSpecs(w.config()) {
+	for _, spec := range topics.Specs(w.config()) {
 		for _, p := range w.servers.Broker.PartitionInfos(spec.Name) {
 			_ = w.servers.Broker.MoveTopicPartition(spec.Name, p.Partition, (p.Leader+1)%int32(w.plan.Brokers))
 		}
@@ -147,7 +147,7 @@ func (w *chaosWorld) recreate(e event) {
 		w.mu.Unlock()
 	}
 	w.hold(e)
-	for _, spec := range ops.TopicSpecs(w.config()) {
+	for _, spec := range topics.Specs(w.config()) {
 		if spec.Name == e.What {
 			_ = w.createTopic(spec) // fails if addPartitions has created it
 		}
@@ -173,7 +173,7 @@ func (w *chaosWorld) addPartitions(event) {
 	more.Partitions++
 	w.cfg = &more // for processes that are started, and topics that are created, from now on
 	w.mu.Unlock()
-	specs := ops.TopicSpecs(&more)
+	specs := topics.Specs(&more)
 	for i := range specs {
 		specs[i].Named = true // unreadable records may be all that a topic holds
 	}

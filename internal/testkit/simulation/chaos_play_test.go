@@ -14,11 +14,11 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -191,12 +191,12 @@ func (w *chaosWorld) build() (err error) {
 		}
 	}
 	w.commits = recordCommits(w.servers)
-	for _, spec := range ops.TopicSpecs(w.cfg) {
+	for _, spec := range topics.Specs(w.cfg) {
 		if err := w.createTopic(spec); err != nil {
 			return err
 		}
 	}
-	w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, ops.TopicSpecs(w.cfg)) })
+	w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, topics.Specs(w.cfg)) })
 	w.network = w.newNetwork()
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.network.Dial, Logger: w.logger}); err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/reload"
+	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
@@ -95,7 +96,7 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 		w.violations = append(w.violations, violation{"harness", err.Error()})
 		return
 	}
-	w.cfg = config.Effective(w.cfg, given)
+	w.cfg = reload.Effective(w.cfg, given)
 	f.lists = append(f.lists, w.cfg.Buckets)
 	for _, mistake := range f.broken {
 		switch mistake {
@@ -154,11 +155,11 @@ func (w *chaosWorld) reload(e event) {
 
 // applyTopics creates the topics of the present configuration that do not exist.
 func (w *chaosWorld) applyTopics() {
-	for _, spec := range ops.TopicSpecs(w.config()) {
+	for _, spec := range topics.Specs(w.config()) {
 		_ = w.createTopic(spec)
 	}
 	w.events.Go(func() {
-		w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, ops.TopicSpecs(w.config())) })
+		w.admin(func(c *kafka.Cluster) error { return c.Adopt(w.ctx, topics.Specs(w.config())) })
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/pipeline"
@@ -37,7 +38,7 @@ func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	plan, err := p.PlanReplay(ctx, w.began.Add(-2*time.Hour), time.Now().Add(2*time.Hour)) // wider than the error of any clock
 	if err == nil {
 		w.replays.Add(1)
-		_, err = ops.Replay(ctx, c, plan, ops.ReplayRate, nil)
+		_, err = ops.Replay(ctx, reads.Log{Cluster: c}, plan, ops.ReplayRate, nil)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -95,7 +96,8 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		plan, err := ops.Pipeline{Config: r.cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now())
 		must.That(t, err == nil && plan.Records != 0, "%v %v", plan, err)
 		r.unchanged(func() {
-			expect.Equal(t, int64(must.Get(ops.Replay(ctx, r.kafka, plan, ops.ReplayRate, nil))(t).Sent), int64(plan.Records), "records that were sent")
+			replayed := must.Get(ops.Replay(ctx, reads.Log{Cluster: r.kafka}, plan, ops.ReplayRate, nil))(t)
+			expect.Equal(t, int64(replayed.Sent), int64(plan.Records), "records that were sent")
 			time.Sleep(time.Minute)
 		})
 		r.check(time.Now())

@@ -14,12 +14,12 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -44,7 +44,7 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 	t.Parallel()
 	relays := func(r *rig, lose func()) { r.without(lose, pipeline.Relay) }
 	allTopics := func(r *rig) (all []string) {
-		for _, spec := range ops.TopicSpecs(r.cfg) {
+		for _, spec := range topics.Specs(r.cfg) {
 			all = append(all, spec.Name)
 		}
 		return all

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -35,7 +35,7 @@ func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		must.Do(t, r.kafka.DeleteTopics(ctx, topic))
 		time.Sleep(1100 * time.Millisecond) // until the client library has noticed
-		r.create(ops.TopicSpecs(r.cfg))
+		r.create(topics.Specs(r.cfg))
 		for i := range 8 {
 			r.order(fmt.Sprint("after", i), "virtual", true)
 		}

@@ -19,11 +19,11 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
@@ -96,7 +96,7 @@ func (r *rig) apply() {
 	r.t.Helper()
 	cfg, err := config.Load(r.file)
 	if err == nil {
-		_, _, err = r.kafka.Apply(r.t.Context(), ops.TopicSpecs(cfg))
+		_, _, err = r.kafka.Apply(r.t.Context(), topics.Specs(cfg))
 	}
 	expect.NoError(r.t, err)
 }
@@ -308,7 +308,7 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 			}
 			return nil, errors.New("the connection breaks"), true
 		})
-		spec := ops.TopicSpecs(r.cfg)[0]
+		spec := topics.Specs(r.cfg)[0]
 		spec.Name, spec.Adopt = unlisted.Topic, false
 		r.create([]kafka.TopicSpec{spec})
 		time.Sleep(2 * time.Minute)
@@ -331,7 +331,7 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 // TestSimulation_ATopicOfAnotherTeamIsNotServed: its name is that of a bucket, by chance.
 func TestSimulation_ATopicOfAnotherTeamIsNotServed(t *testing.T) {
 	simulateWithFile(t, newTopicsFile(t), func(ctx context.Context, r *rig) {
-		spec := ops.TopicSpecs(r.cfg)[0]
+		spec := topics.Specs(r.cfg)[0]
 		spec.Name, spec.Adopt = "delay_4m", false
 		r.create([]kafka.TopicSpec{spec})
 		must.Get(r.kafka.Append(ctx, "delay_4m", 0, []wire.Message{{Key: []byte("job-1"), Value: []byte(`{"job":"resize"}`)}}))(t)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -37,7 +37,7 @@ func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 	for p := range n {
 		first, end, err := r.kafka.Bounds(ctx, topic, p)
 		if err == nil {
-			err = r.kafka.ReadSpan(ctx, topic, kafka.Span{Partition: p, First: first, End: end}, func(records []wire.RawRecord) error {
+			err = reads.Log{Cluster: r.kafka}.ReadSpan(ctx, topic, reads.Span{Partition: p, First: first, End: end}, func(records []wire.RawRecord) error {
 				for _, record := range records {
 					m, err := record.Message()
 					if err != nil {
@@ -130,7 +130,7 @@ func TestSimulation_AReplayIsRetriedAndNotReplayedItself(t *testing.T) {
 		must.That(t, dead == 10 && closes == 40, "%d dead letters and %d attempts of 10 orders", dead, closes)
 		run := func() {
 			plan := must.Get(ops.Pipeline{Config: cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now()))(t)
-			result, err := ops.Replay(ctx, r.kafka, plan, ops.ReplayRate, nil)
+			result, err := ops.Replay(ctx, reads.Log{Cluster: r.kafka}, plan, ops.ReplayRate, nil)
 			expect.That(t, err == nil && result.Sent == 40 && int64(result.Sent+result.Skipped) == plan.Records,
 				"planned %d, sent %d, passed over %d, %v; want the 40 originals of the window each time", plan.Records, result.Sent, result.Skipped, err)
 		}

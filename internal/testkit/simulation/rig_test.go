@@ -22,12 +22,12 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
@@ -124,7 +124,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	c := must.Get(r.world.Connect("checkout"))(t)
 	r.own = c
 	r.kafka, r.db = r.own.Kafka, r.own.Store
-	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
+	if _, left, err := r.kafka.Apply(t.Context(), topics.Specs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
 	p := must.Get(producer.New(producer.Options{
@@ -260,7 +260,7 @@ func (r *rig) maxAppends() int {
 // appends returns the number of records in all topics but the control topic.
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
-	for _, spec := range ops.TopicSpecs(r.cfg) {
+	for _, spec := range topics.Specs(r.cfg) {
 		if spec.Name != r.cfg.Topics.Control {
 			n += r.inTopic(spec.Name)
 		}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -104,15 +104,15 @@ func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
 }
 
 // wipe deletes topics with their commits and creates them again, as if Kafka had lost its disks.
-func (r *rig) wipe(ctx context.Context, topics ...string) {
+func (r *rig) wipe(ctx context.Context, names ...string) {
 	r.t.Helper()
 	r.disturbed = true
-	must.Do(r.t, r.kafka.DeleteTopics(ctx, topics...))
+	must.Do(r.t, r.kafka.DeleteTopics(ctx, names...))
 	time.Sleep(5 * time.Second)
-	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
+	for _, group := range groupsOf(r.cfg, names) { // a real broker deletes the commits too
 		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 	}
-	r.create(ops.TopicSpecs(r.cfg))
+	r.create(topics.Specs(r.cfg))
 }
 
 func groupsOf(c *config.Config, topics []string) (groups []string) {

@@ -26,7 +26,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 
-	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
@@ -40,9 +40,9 @@ import (
 const usage = `usage: orderclose-payments [--config payments.yaml] [--ask ORDER-ID] [--log-format json]
 
 Cancels the payments of orders before a closer closes them, until SIGTERM. With --ask it prints what the
-provider says about an order, and changes nothing. ` + ordercloseconfig.EnvDSN + ` names the shop's database, and
-` + ordercloseconfig.EnvPaymentSecret + ` the closer's secret. Logs are text, or JSON with --log-format json or
-` + ordercloseconfig.EnvLogFormat + `=json. docs/payments.md describes payments.yaml.
+provider says about an order, and changes nothing. ` + environ.EnvDSN + ` names the shop's database, and
+` + environ.EnvPaymentSecret + ` the closer's secret. Logs are text, or JSON with --log-format json or
+` + environ.EnvLogFormat + `=json. docs/payments.md describes payments.yaml.
 `
 
 func main() {
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q; see --help", flags.Arg(0))
 	}
-	handler, err := ordercloseconfig.LogHandler(stderr, *format, lookup, nil)
+	handler, err := environ.LogHandler(stderr, *format, lookup, nil)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	if err != nil {
 		return err
 	}
-	needs := []string{ordercloseconfig.EnvDSN, ordercloseconfig.EnvPaymentSecret}
-	servers, err := ordercloseconfig.FromEnviron(lookup, needs...)
+	needs := []string{environ.EnvDSN, environ.EnvPaymentSecret}
+	servers, err := environ.Read(lookup, needs...)
 	if err == nil {
 		err = servers.Require(needs...)
 	}
@@ -110,7 +110,7 @@ const (
 )
 
 // databaseConfig returns how to connect to the shop's database.
-func databaseConfig(servers ordercloseconfig.Servers) (*mysql.Config, error) {
+func databaseConfig(servers environ.Servers) (*mysql.Config, error) {
 	m, err := mysqldsn.Parse(servers.DSN, servers.DatabaseTLS)
 	if err != nil {
 		return nil, err
@@ -120,14 +120,14 @@ func databaseConfig(servers ordercloseconfig.Servers) (*mysql.Config, error) {
 }
 
 // openDatabase returns the shop's database. It connects with the first query.
-func openDatabase(servers ordercloseconfig.Servers) (*sql.DB, error) {
+func openDatabase(servers environ.Servers) (*sql.DB, error) {
 	m, err := databaseConfig(servers)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
+		return nil, fmt.Errorf("%s: %w", environ.EnvDSN, err)
 	}
 	connector, err := mysql.NewConnector(m)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ordercloseconfig.EnvDSN, err)
+		return nil, fmt.Errorf("%s: %w", environ.EnvDSN, err)
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(maxConnections)

@@ -26,7 +26,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose/closer/payment"
-	ordercloseconfig "github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
@@ -391,7 +391,7 @@ func TestOpenDatabase_RefusesADSNThatIsNotSafe(t *testing.T) {
 		"": false, "?tls=true": false, "?tls=skip-verify": true, "?tls=preferred": true, "?tls=true&allowFallbackToPlaintext=true": true,
 		"?charset=gbk": true, "?character_set_client=gbk": true, "?allowCleartextPasswords=true": true, "?allowAllFiles=true&multiStatements=true": false,
 	} {
-		db, err := openDatabase(ordercloseconfig.Servers{DSN: "shop:secret@tcp(127.0.0.1:3306)/shop" + parameters})
+		db, err := openDatabase(environ.Servers{DSN: "shop:secret@tcp(127.0.0.1:3306)/shop" + parameters})
 		if err == nil {
 			_ = db.Close()
 		}
@@ -401,7 +401,7 @@ func TestOpenDatabase_RefusesADSNThatIsNotSafe(t *testing.T) {
 
 // A limit of rows that the server, or a careless DSN, sets would make paid orders look unpaid.
 func TestDatabaseConfig_AnswersAreNotCut(t *testing.T) {
-	m, err := databaseConfig(ordercloseconfig.Servers{DSN: "shop@tcp(127.0.0.1:3306)/shop?sql_select_limit=5"})
+	m, err := databaseConfig(environ.Servers{DSN: "shop@tcp(127.0.0.1:3306)/shop?sql_select_limit=5"})
 	expect.That(t, err == nil && m.Params["sql_select_limit"] == "" && strings.Contains(m.FormatDSN(), "sql_select_limit+%3D+18446744073709551615"),
 		"%v, %v", m, err)
 }

@@ -1,0 +1,120 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/text"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// OverdueOrders are the unpaid orders that have been due for longer than compensator.Grace, by the database's clock.
+// Orders that the mapping excludes are not among them.
+type OverdueOrders struct {
+	At     time.Time `json:"at"`     // when they were counted, by the database's clock; zero: they were not
+	Orders int64     `json:"orders"` // without those in Paused
+	// More says that the database has more than the thousand that were read, so Orders and Paused may be higher.
+	More bool `json:"more"`
+	// Categories has Orders by category. Categories that topics.yaml does not list are summed up as default, which is always there.
+	Categories map[string]int64 `json:"categories"`
+	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
+	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
+	// Example is the id of the one of Orders that became due last.
+	Example string `json:"example,omitempty"`
+	// Failure is why the oldest order cannot be closed; nil: that is not known.
+	Failure  *wire.Failure `json:"failure,omitempty"`
+	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
+	Pays     bool          `json:"-"`                   // the payment provider is asked before a close
+}
+
+// OverdueList has the orders that Count counts.
+type OverdueList struct {
+	At     time.Time          // by the database's clock
+	Orders []orderclose.Order // without those in Paused
+	Paused []orderclose.Order // that wait because somebody has paused closing
+	More   bool               // the database has more than the thousand that were read
+}
+
+// ListOverdue lists the orders that have been due for longer than grace, by due time. It reads at most a thousand: the oldest and the newest. The error wraps
+// orderclose.ErrUnavailable if the database failed.
+func ListOverdue(ctx context.Context, db *store.Store, grace time.Duration) (l OverdueList, err error) {
+	orders, now, more, err := db.OverdueNow(ctx, grace)
+	if err != nil {
+		return l, err
+	}
+	var pauses []wire.Pause
+	if len(orders) > 0 {
+		pauses, _ = db.Pauses(ctx) // if they are not known, the orders count as overdue
+	}
+	l = splitPaused(orders, pauses)
+	l.At, l.More = now, more
+	return l, nil
+}
+
+// splitPaused finds the orders that no closer may close now.
+func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList) {
+	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
+	for _, order := range orders {
+		if slices.ContainsFunc(pauses, func(p wire.Pause) bool { return p.Covers(order.Category) }) {
+			l.Paused = append(l.Paused, order)
+		} else {
+			l.Orders = append(l.Orders, order)
+		}
+	}
+	return l
+}
+
+// Count counts the orders. listed has the categories of topics.yaml.
+func (l OverdueList) Count(listed map[string]time.Duration) (o OverdueOrders) {
+	var example orderclose.Order
+	o = OverdueOrders{At: l.At, More: l.More, Paused: int64(len(l.Paused)), Categories: map[string]int64{metrics.OtherCategories: 0}}
+	for _, order := range l.Orders {
+		name := order.Category
+		if _, ok := listed[name]; !ok {
+			name = metrics.OtherCategories
+		}
+		o.Orders++
+		o.Categories[name]++
+		if order.Due.After(example.Due) {
+			example = order
+		}
+		if o.Oldest.IsZero() || order.Due.Before(o.Oldest) {
+			o.Oldest, o.OldestID = order.Due, order.ID
+		}
+	}
+	o.Example = example.ID
+	return o
+}
+
+// Locked reports whether a transaction of somebody else keeps the oldest order open.
+func (o OverdueOrders) Locked() bool {
+	return o.Failure != nil && o.Failure.Cause == string(orderclose.Locked)
+}
+
+// String returns the numbers in one line.
+func (o OverdueOrders) String() string {
+	line := fmt.Sprint(o.Orders)
+	if o.More {
+		line = "at least " + line
+	}
+	if o.Orders > 0 {
+		line += " (the oldest was due " + text.Stamp(o.Oldest)
+		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
+			line += fmt.Sprintf(", %d %s", o.Categories[c], c)
+		}
+		line += ")"
+	}
+	if o.Failure != nil {
+		line += "; " + o.Failure.String()
+	}
+	if o.Paused > 0 {
+		line += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
+	}
+	return line
+}

@@ -1,0 +1,268 @@
+package closing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+)
+
+// errHangs is the error for an order on which the store hangs.
+var errHangs = fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
+
+// plain is a fakeStore that is no Prober.
+type plain struct {
+	*fakeStore
+	down bool
+}
+
+func (s *plain) Probe() {} // hides fakeStore.Probe
+
+func (s *plain) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.down {
+		s.calls++
+		return nil, errHangs
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+func newPlain(bad ...string) *plain {
+	s := &plain{fakeStore: &fakeStore{bad: map[string]error{}, closed: map[string]int{}}}
+	for _, id := range bad {
+		s.bad[id] = errHangs
+	}
+	return s
+}
+
+func named(prefix string, n int) []orderclose.CloseRequest {
+	requests := make([]orderclose.CloseRequest, n)
+	for i := range requests {
+		requests[i].OrderID = fmt.Sprint(prefix, i)
+	}
+	return requests
+}
+
+// closeAll closes the requests, each time together with new orders, until all of them have a verdict.
+func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, s Store, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
+	got := map[string]orderclose.Verdict{}
+	for n := range rounds {
+		out, err := c.Close(context.Background(), s, orderclose.PathPipeline, append(requests, named(fmt.Sprintf("fresh-%d-", n), 3)...))
+		var left []orderclose.CloseRequest
+		for i, o := range out[:len(requests)] {
+			if got[requests[i].OrderID] = o.Verdict; o.Verdict == "" {
+				left = append(left, requests[i])
+			}
+		}
+		if (err == nil) != (len(left) == 0) || err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Fatalf("%d have no verdict, and the error is %v", len(left), err)
+		}
+		if requests = left; len(requests) == 0 {
+			return got
+		}
+	}
+	return got
+}
+
+// Exactly the orders on which the store hangs are blamed; the others are closed.
+func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newPlain()
+		requests := named("o", rapid.IntRange(1, 64).Draw(t, "orders"))
+		for _, r := range requests {
+			if rapid.IntRange(0, 9).Draw(t, "fate") == 0 {
+				s.bad[r.OrderID] = errHangs
+			}
+		}
+		rounds := 10 + 4*len(s.bad)
+		got := closeAll(t, &Culprits{}, s, rounds, requests)
+		for _, r := range requests {
+			want := orderclose.Closed
+			if s.bad[r.OrderID] != nil {
+				want = orderclose.Failed
+			}
+			if got[r.OrderID] != want {
+				t.Fatalf("%d of %d hang: order %s is %q after %d rounds, want %s", len(s.bad), len(requests), r.OrderID, got[r.OrderID], rounds, want)
+			}
+		}
+	})
+}
+
+func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
+	s := newPlain("bad")
+	c := &Culprits{}
+	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
+	for n := range 5 {
+		for again := range 5 { // without an answer since its last failure nothing is proved
+			out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad)
+			want := orderclose.Verdict("")
+			if n > 0 && again == 0 {
+				want = orderclose.Failed
+			}
+			must.That(t, out[0].Verdict == want && (want == "") == errors.Is(err, ErrNoVerdicts), "%+v, %v after verdicts on others %d times", out, err, n)
+			must.That(t, want == "" || errors.Is(out[0].Err, errHangs), "%+v", out)
+		}
+		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)))(t)
+	}
+}
+
+// One call in ten fails. All orders are closed, and hardly any uses up an attempt.
+func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	s := &flaky{newPlain(), func() bool { return random.Float64() < .1 }}
+	c := &Culprits{}
+	open, blamed := named("o", 1000), 0
+	for range 30_000 {
+		if len(open) == 0 {
+			break
+		}
+		part := open[:min(3, len(open))]
+		open = open[len(part):]
+		out, _ := c.Close(t.Context(), s, orderclose.PathPipeline, part)
+		for i, o := range out {
+			switch o.Verdict {
+			case "":
+				open = append(open, part[i])
+			case orderclose.Failed:
+				blamed++
+			}
+		}
+	}
+	must.That(t, len(open) == 0 && blamed <= 20, "of 1000 orders %d are open, and %d used up an attempt", len(open), blamed)
+}
+
+// flaky is a store that hangs now and then.
+type flaky struct {
+	*plain
+	hangs func() bool
+}
+
+func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.hangs() {
+		return nil, errHangs
+	}
+	return s.plain.CloseOrders(ctx, path, requests)
+}
+
+// A store that is down costs four calls, and then one for each batch.
+func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
+	s := newPlain()
+	c := &Culprits{}
+	for outage := range 5 {
+		s.down = true
+		for n := range 50 {
+			s.calls = 0
+			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("o", outage), 100))
+			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			for _, o := range out {
+				if o.Verdict != "" {
+					t.Fatalf("in outage %d: %+v", outage, o)
+				}
+			}
+			if s.calls > 4 || n > 0 && s.calls > 1 {
+				t.Fatalf("batch %d cost %d calls", n, s.calls)
+			}
+		}
+		s.down = false
+		if out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
+			t.Fatalf("%+v, %v", out, err)
+		}
+	}
+}
+
+// With a Prober, one order alone is enough proof.
+func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
+	s := newPlain("bad").fakeStore
+	c := &Culprits{}
+	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
+	s.away = errors.New("disk full")
+	for range 10 {
+		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); !errors.Is(err, s.away) {
+			t.Fatal(err)
+		}
+	}
+	s.away = nil
+	for range 10 {
+		if out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); err == nil {
+			if out[0].Verdict != orderclose.Failed {
+				t.Errorf("%+v", out)
+			}
+			return
+		}
+	}
+	t.Error("the order is never blamed")
+}
+
+// No other order has to get a verdict.
+func TestCulprits_APanicIsTheFaultOfItsOrder(t *testing.T) {
+	out, err := new(Culprits).Close(t.Context(), panicking{}, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "bad"}})
+	must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "a panic: %+v, %v; want failed", out, err)
+}
+
+type panicking struct{}
+
+func (panicking) CloseOrders(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	panic("no such SKU")
+}
+
+// A store that is certain that no order is at fault, such as one whose connection is cut repeatedly, uses up no attempt of any order.
+func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
+	s := newPlain("cut")
+	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
+	c := &Culprits{}
+	for n := range 10 {
+		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)))(t)
+		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
+		if out[0].Verdict != "" || !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)
+		}
+	}
+}
+
+// endless is a Store that waits for the end of the context of a call with the order "bad".
+type endless struct{}
+
+func (endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	out := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		if r.OrderID == "bad" {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
+	}
+	return out, nil
+}
+
+// Meanwhile other batches get all their verdicts.
+func TestCulprits_ASearchEndsWhateverOtherBatchesSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, began := &Culprits{Limited: true}, time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		defer others.Wait()
+		defer cancel()
+		others.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := c.Close(ctx, endless{}, orderclose.PathPipeline, named("good-", 3)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		out, _ := c.Close(ctx, endless{}, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
+		if took := time.Since(began); took > 10*CallTimeout || out[0].Verdict != orderclose.Closed {
+			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
+		}
+	})
+}

@@ -1,0 +1,532 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/deadletters"
+	h "github.com/orderclose/orderclose/internal/health"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// knownAs is an answer that was just given.
+func knownAs[T any](v T) answer[T] { return answer[T]{Value: v, At: noon} }
+
+// told has answers of checks, by the Name of the check.
+type told map[any]any
+
+// judge judges the answers by the checks of the core.
+func (t told) judge(now time.Time) h.Verdict {
+	f := h.Facts{Now: now, Checks: Checks(), Answers: map[string]answer[any]{}}
+	for name, given := range t {
+		f.Answers[fmt.Sprint(name)] = untyped(given)
+	}
+	return h.Judge(f)
+}
+
+// untyped returns an Answer of any type as one of the facts.
+func untyped(given any) answer[any] {
+	v := reflect.ValueOf(given)
+	err, _ := v.FieldByName("Err").Interface().(error)
+	return answer[any]{Value: v.FieldByName("Value").Interface(), At: v.FieldByName("At").Interface().(time.Time), Err: err,
+		Since: v.FieldByName("Since").Interface().(time.Time)}
+}
+
+type (
+	answer[T any] = h.Answer[T]
+	status        = backlog.Status
+	topicStatus   = backlog.TopicStatus
+	partition     = backlog.PartitionStatus
+	overdueOrders = backlog.OverdueOrders
+	hour          = overdue.Hour
+	counts        = overdue.Counts
+)
+
+const finished, unfinished = overdue.Finished, overdue.Unfinished
+
+// hours returns compensations of an hour, newest first. The first one began ago before noon, and each other an hour before the one before.
+func hours(ago time.Duration, all ...overdue.Hour) answer[Hours] {
+	for i := range all {
+		all[i].Begin = noon.Add(-ago - time.Duration(i)*time.Hour)
+	}
+	return knownAs(Hours{all, time.Hour, nil})
+}
+
+// uses returns a process that uses a database.
+func uses(name, database string) control.Process {
+	return control.Process{Process: wire.Process{Name: name, Database: database}, State: control.Present}
+}
+
+func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
+	now := noon
+	overdue := status{Topics: []topicStatus{{Topic: "delay_5m", Partitions: []partition{{Partition: 3, Overdue: 45, Head: &backlog.Head{}}}}}}
+	behind := status{Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Overdue: 45, Head: &backlog.Head{}}}}}}
+	closer, stranger := &kafka.Member{ClientID: "closer@h:1:2"}, &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
+	strange := status{At: now, Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Owner: stranger}, {Owner: closer},
+		{Owner: stranger}}}}}
+	waiting := func(orders int64, since time.Duration) overdueOrders {
+		return overdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
+	}
+	stuck := waiting(1, 11*time.Minute)
+	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
+	locked := waiting(2, 6*time.Second)
+	locked.Failure = &wire.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
+	paying := waiting(11, 6*time.Second)
+	paying.Pays = true
+	frozen := func(topic string) backlog.Status {
+		held := backlog.PartitionStatus{Partition: 3, Overdue: 12, Head: &backlog.Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
+		return status{Processes: []control.Process{{Process: wire.Process{Name: "x@h:1"}, State: control.Frozen}, {State: control.Present}},
+			Topics: []topicStatus{{Topic: topic, Closes: topic != "a", Partitions: []partition{held, {Overdue: 14}}}}}
+	}
+	late := frozen("a")
+	late.Topics[0].Partitions[0].Overdue = 45
+	old := answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
+	done, undone := hour{State: finished}, hour{State: unfinished}
+	for _, row := range []struct {
+		facts   told
+		state   h.State
+		kinds   []h.ProblemKind
+		detail  string // in the first problem
+		runbook string // of the first problem
+	}{
+		{told{}, h.Well, nil, "", ""},
+		{told{h.AskStatus: answer[status]{Err: errors.New("no broker")}}, h.Unknown, []h.ProblemKind{h.KafkaAway}, "no broker", "kafka-is-down"},
+		{told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}, AskPauses: answer[[]wire.Pause]{Err: errors.New("away")}}, h.Unknown,
+			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{h.AskStatus: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
+			"records-do-not-leave-a-delay-topic"},
+		{told{h.AskStatus: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{told{h.AskStatus: knownAs(behind), AskWrites: answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
+			"Error 1290", "the-database-takes-no-writes"},
+		{told{h.AskStatus: knownAs(overdue), AskWrites: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused,
+			h.RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
+		{told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}, AskWrites: answer[struct{}]{Err: errors.New("away")}}, h.Unknown,
+			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{h.AskStatus: answer[status]{Err: errors.New("no broker")}, AskSweeps: answer[Sweeps]{Err: errors.New("no broker")}, AskOverdue: knownAs(waiting(11,
+			6*time.Second))}, h.ActNow, []h.ProblemKind{h.KafkaAway, h.OrdersOverdue}, "no broker", "kafka-is-down"},
+		{told{AskSweeps: answer[Sweeps]{Err: errors.New("timed out")}, AskLetters: answer[deadletters.Counts]{Err: errors.New("no such topic")},
+			AskLock: answer[struct{}]{Err: errors.New("OOM")}}, h.Unknown, []h.ProblemKind{h.NotAnswered, h.LockRefused},
+			"dead letters: no such topic; sweeps: timed out", "a-partition-cannot-be-read"},
+		{told{h.AskStatus: answer[status]{Err: h.ErrNotYet}, AskOverdue: answer[overdueOrders]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
+			"Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
+		{told{AskWrites: answer[struct{}]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
+		{told{AskTopics: answer[TopicsPlan]{Err: &kafka.AccessError{}}}, h.Well, nil, "", ""},
+		{told{AskOffset: answer[time.Duration]{Err: h.ErrNoDatabase}, AskOverdue: answer[overdueOrders]{Err: h.ErrNoDatabase},
+			AskPauses: answer[[]wire.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
+		{told{AskLock: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
+			"redis-or-the-lock-is-down"},
+		{told{h.AskStatus: knownAs(status{Processes: []control.Process{{Process: wire.Process{Name: "relay@h:1"}, State: control.Gone}, {State: control.Present}}})},
+			h.LookToday, []h.ProblemKind{h.ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
+		{told{h.AskStatus: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
+			"its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{h.AskStatus: knownAs(frozen("closes"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{h.AskStatus: knownAs(frozen("closes")), AskPauses: knownAs([]wire.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "", "closing-is-paused"},
+		{told{h.AskStatus: knownAs(frozen("closes")), AskWrites: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
+			"Error 1290", "the-database-takes-no-writes"},
+		{told{h.AskStatus: knownAs(late)}, h.ActNow, []h.ProblemKind{h.ProcessFrozen, h.RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
+		{told{AskLate: knownAs(store.LateSummary{})}, h.Well, nil, "", ""},
+		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, h.LookToday, []h.ProblemKind{h.PaymentsLate},
+			"the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
+		{told{AskLate: answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
+			"late payments: SELECT command denied", "a-partition-cannot-be-read"},
+		{told{AskLate: answer[store.LateSummary]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
+		{told{AskOffset: knownAs(-ClockSkewWarning)}, h.Well, nil, "", ""},
+		{told{AskOffset: knownAs(-2 * time.Second)}, h.LookToday, []h.ProblemKind{h.ClocksDiffer}, "-2s", "clocks-differ"},
+		{told{AskOffset: answer[time.Duration]{Err: errors.New("no database")}}, h.Well, nil, "", ""},
+		{told{AskSchema: old}, h.LookToday, []h.ProblemKind{h.SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
+		{told{AskSchema: old, AskOverdue: answer[overdueOrders]{Err: errors.New("no table pauses")},
+			AskLate: answer[store.LateSummary]{Err: errors.New("no table")}}, h.ActNow, []h.ProblemKind{h.SchemaDiffers, h.DatabaseAway}, "run orderclose migrate",
+			"the-schema-differs"},
+		{told{AskSchema: answer[store.Schema]{Err: errors.New("timed out")}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "schema: timed out",
+			"a-partition-cannot-be-read"},
+		{told{h.AskStatus: knownAs(status{Topics: []topicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []partition{{Problem: "no leader"}}}}})},
+			h.Unknown, []h.ProblemKind{h.TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
+		{told{AskOverdue: knownAs(overdueOrders{At: now, Paused: 700})}, h.Well, nil, "", ""},
+		{told{AskOverdue: knownAs(waiting(10, 9*time.Minute))}, h.Well, nil, "", ""},
+		{told{AskOverdue: knownAs(waiting(1, 11*time.Minute))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
+			"1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(strange)}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+			"programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record",
+			"orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(paying), h.AskStatus: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
+			"10.0.0.1:1/shop"), uses("c", "")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
+			"db:1/other"), uses("c", "db:1/shop")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+			"; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, h.LookToday,
+			[]h.ProblemKind{h.LettersPending}, "", "dead-letters"},
+		{told{AskOverdue: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
+			"an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(locked), h.AskStatus: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
+			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
+			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{told{AskPauses: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
+			"closing-is-paused"},
+		{told{AskPauses: answer[[]wire.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
+		{told{AskHours: hours(0, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{AskHours: hours(0, hour{}, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{AskHours: hours(0, done, undone)}, h.Well, nil, "", ""},
+		{told{AskHours: hours(2*time.Hour, done, undone)}, h.Well, nil, "", ""}, // the hours of 10 and 11 o'clock are the full ones
+		{told{AskHours: hours(3*time.Hour, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
+		{told{AskHours: hours(0, undone, undone, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
+		{told{AskHours: hours(0, hour{}, hour{})}, h.Well, nil, "", ""}, // the first ones
+		{told{AskHours: knownAs(Hours{nil, time.Hour, nil})}, h.Well, nil, "", ""},
+		{told{AskHours: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, h.LookToday, []h.ProblemKind{h.SweepFound},
+			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
+		{told{AskHours: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
+		{told{AskLetters: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
+		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",
+			"topics-differ"},
+		{told{h.AskStatus: knownAs(status{Topics: []topicStatus{overdue.Topics[0], behind.Topics[0]}})}, h.ActNow, []h.ProblemKind{h.RecordsOverdue,
+			h.RecordsOverdue}, "no relay is running", "records-do-not-leave-a-delay-topic"},
+		{told{AskTopics: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}),
+			AskLetters: answer[deadletters.Counts]{Err: errors.New("no topic")}, h.AskStatus: knownAs(status{Topics: []topicStatus{{Topic: "x", Problem: "gone"}}})},
+			h.Unknown, []h.ProblemKind{h.TopicsDiffer}, "none of the 1 topics of topics.yaml exists", "topics-differ"},
+		{told{AskConfig: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},
+		{told{AskConfig: answer[struct{}]{Err: errors.New("line 3")}, h.AskStatus: knownAs(overdue), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, h.ActNow,
+			[]h.ProblemKind{h.RecordsOverdue, h.LettersPending, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+	} {
+		v := row.facts.judge(now)
+		var kinds []h.ProblemKind
+		for _, p := range v.Problems {
+			kinds = append(kinds, p.Kind)
+		}
+		if v.State != row.state || !slices.Equal(kinds, row.kinds) {
+			t.Errorf("%v %v, want %v %v", v.State, kinds, row.state, row.kinds)
+			continue
+		}
+		if len(kinds) > 0 && (!strings.Contains(v.Problems[0].Detail, row.detail) || v.Problems[0].Runbook != row.runbook) {
+			t.Errorf("%+v, want %q, %s", v.Problems[0], row.detail, row.runbook)
+		}
+	}
+}
+
+// What a finding hides has that name: otherwise it would hide nothing.
+func TestChecks_HideOnlyWhatExists(t *testing.T) {
+	names := map[h.ProblemKind]bool{}
+	for _, c := range Checks() {
+		names[h.ProblemKind(c.Name)] = true
+		for _, k := range c.Finds {
+			expect.That(t, k.Name == "" || !names[k.Name] && k.Runbook != "", "%v has no runbook, or another has its name", k.Name)
+			names[k.Name] = true
+		}
+	}
+	for _, c := range Checks() {
+		for _, k := range c.Finds {
+			for _, hidden := range k.Hides {
+				expect.That(t, names[hidden], "%s hides %s, which nothing is called", k.Name, hidden)
+			}
+		}
+	}
+}
+
+// The first question to a server cannot know when its fault began. What a process, a record or a row knows counts.
+func TestJudge_SaysSinceWhen(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
+	process := func(state control.ProcessState, failing string, since time.Duration) control.Process {
+		return control.Process{Process: wire.Process{Failing: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
+			Announced: ago(time.Hour)}
+	}
+	with := func(f told, processes ...control.Process) told {
+		f = maps.Clone(f)
+		f[h.AskStatus] = knownAs(status{At: noon, Processes: processes})
+		return f
+	}
+	refused := told{AskWrites: answer[struct{}]{Err: errors.New("read-only")}}
+	for _, c := range []struct {
+		facts told
+		kind  h.ProblemKind
+		want  time.Time // zero: it is not known
+	}{
+		{with(refused, process(control.Present, wire.FailingLock, time.Minute), process(control.Gone, wire.FailingWrites, time.Minute)), h.WritesRefused,
+			time.Time{}},
+		{with(refused, process(control.Present, wire.FailingWrites, time.Minute), process(control.Present, wire.FailingWrites, time.Hour)), h.WritesRefused,
+			ago(time.Hour)},
+		{with(told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, wire.FailingWrites, time.Minute)), h.DatabaseAway,
+			ago(time.Minute)},
+		{with(told{AskLock: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock, time.Minute)), h.LockRefused, ago(time.Minute)},
+		{with(told{AskLock: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock,
+			time.Minute)), h.LockRefused, ago(2 * time.Minute)},
+		{with(told{AskOverdue: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, wire.FailingLimit, time.Minute)),
+			h.ClosesSlow, ago(time.Minute)},
+		{with(told{}, process(control.Gone, "", 0)), h.ProcessGone, ago(time.Hour)},
+		{told{AskHours: hours(0, hour{}, hour{State: unfinished})}, h.SweepFailed, ago(time.Hour)},
+		{told{AskHours: hours(time.Hour, hour{Counts: counts{Missed: 1}})}, h.SweepFound, ago(time.Hour)},
+		{told{AskHours: hours(3*time.Hour, hour{State: finished})}, h.SweepMissing, ago(3 * time.Hour)},
+	} {
+		v := c.facts.judge(noon)
+		i := slices.IndexFunc(v.Problems, func(p h.Problem) bool { return p.Kind == c.kind })
+		expect.That(t, i >= 0 && v.Problems[i].Since.Equal(c.want), "%s since %v: %+v", c.kind, c.want, v.Problems)
+	}
+}
+
+// Overdue orders of a provider that says unknown are explained by it.
+func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
+	for failing, want := range map[string]string{wire.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
+		v := told{AskOverdue: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), h.AskStatus: knownAs(status{At: noon,
+			Processes: []control.Process{
+				{Process: wire.Process{Failing: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
+		p := v.Problems[0]
+		expect.That(t, p.Kind == h.OrdersOverdue && p.Runbook == want && strings.Contains(p.Detail, "or answers unknown") == (failing != ""), "%q: %+v", failing, p)
+	}
+}
+
+// Without Kafka all can be well beside a sweeper only.
+func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
+	for without, want := range map[bool]h.State{true: h.Well, false: h.Unknown} {
+		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
+		v := told{h.AskStatus: answer[status]{Err: err}}.judge(noon)
+		expect.That(t, v.State == want, "without Kafka by intent: %v: %+v, want %s", without, v, want)
+	}
+}
+
+// At most 1,000 orders are counted, so old dead letters must not explain all of them.
+func TestOverdueOrders_ManyDeadLettersDoNotHideThem(t *testing.T) {
+	for _, letters := range []int{0, 950, 5000} {
+		expect.Equal(t, overdueSeverity(overdueOrders{At: noon, Orders: 1000, Oldest: noon.Add(-time.Minute)}, letters), h.Urgent,
+			"beside %d dead letters", letters)
+	}
+}
+
+// A backlog of the close topic is what waits; in a delay topic most records are not due, and the delay by which its head is overdue says how it goes on.
+func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
+	owner := &kafka.Member{ClientID: "closer@shop-1:17:9464"}
+	topic := func(name string, p partition) topicStatus {
+		p.Owner, p.Head = owner, &backlog.Head{}
+		return topicStatus{Topic: name, Members: 1, Closes: name != "delay_5m", Partitions: []partition{p}}
+	}
+	const catches, stands, grows = "it is catching up, 100 records a second, and needs about", "does not move the record",
+		"moves 100 records a second, and the backlog does not shrink"
+	for what, c := range map[string]struct {
+		before, after backlog.TopicStatus
+		took          time.Duration
+		want          string
+		state         h.State
+	}{
+		"a closer drains": {topic("close", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 5500, Waiting: 2500, Overdue: 65}),
+			10 * time.Second, catches + " 50 s", h.ActNow},
+		"a relay drains": {topic("delay_5m", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("delay_5m", partition{End: 6200, Waiting: 3200, Overdue: 40}),
+			10 * time.Second, catches + " 20 s", h.ActNow},
+		"a relay is too slow": {topic("delay_5m", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("delay_5m", partition{End: 6000, Waiting: 3000,
+			Overdue: 61}), 10 * time.Second, grows, h.ActNow},
+		"a closer is too slow": {topic("close", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 6500, Waiting: 3500, Overdue: 50}),
+			10 * time.Second, grows, h.ActNow},
+		"nothing moves": {topic("close", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 5000, Waiting: 3000, Overdue: 65}),
+			10 * time.Second, stands, h.ActNow},
+		"the topic was recreated": {topic("close", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 90, Waiting: 80, Overdue: 40}),
+			10 * time.Second, stands, h.ActNow},
+		"the last look is long ago": {topic("close", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 5000, Waiting: 2000,
+			Overdue: 65}), time.Hour, stands, h.ActNow},
+		"another topic has that place": {topic("delay_5m", partition{End: 5000, Waiting: 3000, Overdue: 60}), topic("close", partition{End: 5000, Waiting: 2000,
+			Overdue: 65}), 10 * time.Second, stands, h.ActNow},
+	} {
+		r := status{At: noon.Add(c.took), Topics: []topicStatus{c.after}}
+		r.Follow(status{At: noon, Topics: []topicStatus{c.before}})
+		worst, _ := r.Worst(backlog.OverdueLimit)
+		if v := (told{h.AskStatus: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) ||
+			!strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
+			t.Errorf("%s: %q, %+v, want %q, %s", what, worst.Next(), v, c.want, c.state)
+		}
+	}
+}
+
+// Closers of a service, and of a Store of the program, obey the pauses of the database too.
+func TestPipeline_PausesAreInTheDatabaseIfThereIsOne(t *testing.T) {
+	service := config.Default()
+	service.Closer.Kind = config.KindHTTP
+	db := must.Get(sqlite.Open(sqlite.Memory, nil))(t)
+	t.Cleanup(func() { db.Close() })
+	must.Do(t, db.Migrate(t.Context()))
+	must.Get(db.Pause(t.Context(), "", time.Hour, "INC-1", false))(t)
+	for what, c := range map[string]struct {
+		p  Pipeline
+		on int
+		is error // of the pauses that are on
+	}{
+		"in the database":                       {Pipeline{Config: config.Default(), Store: db}, 1, nil},
+		"in a database that is not named":       {Pipeline{Config: config.Default()}, 0, h.ErrNoDatabase},
+		"by a service":                          {Pipeline{Config: service, Store: db}, 1, nil},
+		"by a service, without a database":      {Pipeline{Config: service}, 0, nil},
+		"by an own Store":                       {Pipeline{Config: config.Default(), Store: db, OwnStore: true}, 1, nil},
+		"by an own Store, without any database": {Pipeline{Config: config.Default(), OwnStore: true}, 0, nil},
+	} {
+		on, err := c.p.Pauses(t.Context())
+		expect.That(t, len(on) == c.on && errors.Is(err, c.is), "closed %s: %d pauses are on, %v; want %d, %v", what, len(on), err, c.on, c.is)
+		_, err = c.p.PausesDatabase()
+		expect.That(t, (err != nil) == (c.p.Store == nil) && (err == nil || errors.Is(err, h.ErrNoDatabase) && strings.Contains(err.Error(), "paused or 503")),
+			"closed %s: %v", what, err)
+	}
+}
+
+// waitFirst is how long the tests wait for the first answer.
+const waitFirst = 3 * time.Second
+
+func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fetched := 0
+		var answer error
+		takes := time.Millisecond
+		s := NewQuestion(t.Context(), 5*time.Second, time.Minute, waitFirst, func(ctx context.Context) (int, error) {
+			select {
+			case <-time.After(takes):
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			fetched++
+			return fetched, answer
+		})
+		get := func() h.Answer[int] { return s.Get(t.Context()) }
+		for range 3 {
+			k := get()
+			expect.That(t, k.Value == 1 && k.Known() && !k.Away(), "%+v", k)
+		}
+		time.Sleep(5 * time.Second)
+		takes = time.Second
+		began := time.Now()
+		if k := get(); k.Value != 1 || time.Since(began) != waitKnown {
+			t.Errorf("%+v after %v: want the old value soon", k, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		if k := get(); k.Value != 2 {
+			t.Errorf("%+v, want the value that came later", k)
+		}
+		answer = errors.New("away")
+		time.Sleep(5 * time.Second)
+		get()
+		time.Sleep(time.Second)
+		k := get()
+		since := k.Since
+		expect.That(t, k.Value == 2 && k.Err != nil && !since.IsZero(), "%+v, want the old value with the error", k)
+		time.Sleep(10 * time.Second)
+		get()
+		time.Sleep(time.Second)
+		if k := get(); !k.Since.Equal(since) {
+			t.Errorf("since %v, want the first failure, %v", k.Since, since)
+		}
+		answer = nil
+		time.Sleep(time.Minute)
+		if k := s.Get(t.Context()); k.Away() {
+			t.Errorf("%+v, want a new answer after a minute in which nobody asked", k)
+		}
+		answer = errors.New("away")
+		s.Forget()
+		s.Get(t.Context())
+		answer = nil
+		s.Forget()
+		get()
+		time.Sleep(time.Second)
+		if k := get(); k.Away() || k.Value < 3 {
+			t.Errorf("%+v", k)
+		}
+	})
+}
+
+func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends, stop := context.WithCancel(t.Context())
+		s := NewQuestion(ends, time.Second, time.Minute, waitFirst, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		began := time.Now()
+		k := s.Get(t.Context())
+		expect.That(t, !k.Known() && errors.Is(k.Err, h.ErrNotYet) && time.Since(began) == waitFirst, "%+v after %v", k, time.Since(began))
+		stop()
+		synctest.Wait()
+		if k := s.Get(t.Context()); !errors.Is(k.Err, context.Canceled) {
+			t.Errorf("%+v", k)
+		}
+	})
+}
+
+// Nothing is overdue: the next count may come later. While something is, or the server does not answer, it comes soon.
+func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, overdue, failure := 0, backlog.OverdueOrders{}, error(nil)
+		q := NewQuestions(t.Context(), waitFirst, nil).byName[string(AskOverdue)]
+		q.ask = func(context.Context) (any, error) { asked++; return overdue, failure }
+		for _, step := range []struct {
+			after   time.Duration
+			overdue backlog.OverdueOrders
+			failure error
+			asked   int
+		}{
+			{0, backlog.OverdueOrders{}, nil, 1},
+			{14 * time.Second, backlog.OverdueOrders{Orders: 1}, nil, 1},
+			{time.Second, backlog.OverdueOrders{Orders: 1}, nil, 2},
+			{5 * time.Second, backlog.OverdueOrders{Paused: 1}, nil, 3},
+			{5 * time.Second, backlog.OverdueOrders{}, nil, 4},
+			{14 * time.Second, backlog.OverdueOrders{}, nil, 4},
+			{time.Second, backlog.OverdueOrders{}, errors.New("away"), 5},
+			{5 * time.Second, backlog.OverdueOrders{}, nil, 6},
+		} {
+			time.Sleep(step.after)
+			overdue, failure = step.overdue, step.failure
+			q.Get(t.Context())
+			expect.That(t, asked == step.asked, "%+v: asked %d times", step, asked)
+		}
+	})
+}
+
+func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
+	d := orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"virtual": 10 * time.Minute}, Rules: []orderclose.Rule{
+		{Match: orderclose.Match{Attributes: map[string][]string{"pay": {"bank"}}}, Never: true},
+		{Match: orderclose.Match{Categories: []string{"virtual"}, Attributes: map[string][]string{"vip": {"1"}}}, Grace: time.Minute},
+	}}
+	row := func(category string, due time.Time, attributes map[string]any) store.OrderRow {
+		return store.OrderRow{Category: category, CreatedAt: made, Due: due, Attributes: attributes}
+	}
+	bank, vip := map[string]any{"pay": "bank", "vip": 0}, map[string]any{"pay": "card", "vip": 1}
+	for what, c := range map[string]struct {
+		row     store.OrderRow
+		rule    string
+		differs bool
+	}{
+		"as its category":           {row("virtual", made.Add(10*time.Minute), nil), "", false},
+		"rounded to a second":       {row("virtual", made.Add(10*time.Minute+time.Second), vip), "delays.rules[1]", false},
+		"another due time":          {row("virtual", made.Add(11*time.Minute), vip), "delays.rules[1]", true},
+		"no category":               {row("", made.Add(time.Hour), vip), "", false},
+		"never, and so is its rule": {row("", orderclose.NeverDue, bank), "delays.rules[0]", false},
+		"never, and its rule not":   {row("", orderclose.NeverDue, vip), "", true},
+		"its rule is never":         {row("", made.Add(time.Hour), bank), "delays.rules[0]", true},
+	} {
+		got := ExplainOrder(d, c.row)
+		expect.That(t, got.Rule == c.rule && got.Differs == c.differs, "%s: %+v, want %+v", what, got, c)
+	}
+	if got := ExplainOrder(d, store.OrderRow{Due: made}); got != nil {
+		t.Errorf("it is not known when the order was created: %+v", got)
+	}
+}
+
+func TestHourOf_ARecordSaysWhatARowSays(t *testing.T) {
+	s := wire.Sweep{StartedAt: noon.Add(3 * time.Second), TookMillis: 2000, PeriodMillis: 3_600_000, Missed: 1, AfterPause: 2, AfterFailure: 3, Failed: 4}
+	want := overdue.Hour{Begin: noon, State: overdue.Finished, Ended: noon.Add(5 * time.Second), Took: 2 * time.Second,
+		Counts: overdue.Counts{Missed: 1, AfterPause: 2, AfterFailure: 3, NotClosed: 4}}
+	expect.Same(t, hourOf(s), want, "a finished one")
+	s.Error, want.State = "no pass has ended", overdue.Unfinished
+	expect.Same(t, hourOf(s), want, "one that has not finished")
+}

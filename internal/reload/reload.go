@@ -1,0 +1,249 @@
+// Package reload applies a changed topics.yaml while a process runs. Changes says which keys differ, and which of them take effect without a
+// restart.
+package reload
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+const (
+	// quietPeriod is how long the directory must be quiet before the file is read, so that
+	// a program that writes the file in several steps has finished.
+	quietPeriod = 200 * time.Millisecond
+	// pollInterval is how often the file is read without a notification. Some file systems
+	// send none.
+	pollInterval = time.Minute
+)
+
+// Options of a Reloader. File, Running and Apply must be set.
+type Options struct {
+	File    string              // the topics.yaml
+	Running *config.Config      // the configuration in use
+	Rooms   []config.AnySection // of the program's rooms
+	// Apply applies the configuration to the running parts. It must not block. It is called
+	// only if a live setting differs.
+	Apply   func(next *config.Config)
+	Hangup  <-chan os.Signal // each signal starts a reload; nil: no signals
+	Checked func(ok bool)    // is called with whether the file was accepted, also an unchanged one; may be nil
+	Logger  *slog.Logger     // default: discard
+}
+
+// Reloader applies a changed file while a process runs. It reads the file when its directory
+// changes, on a signal, on request, and once a minute. It checks the whole file before it
+// changes anything. A file with a mistake changes nothing: a metric reports it, and the log
+// names each mistake with its line. Create it with New, and run it with Run. It is
+// safe for concurrent use.
+type Reloader struct {
+	o    Options
+	lock chan struct{} // holds one token; its holder may use the fields below
+
+	running *config.Config
+	seen    []byte // the content that was checked last; nil: none yet
+	failed  error  // the error of that check; nil if the content was accepted
+}
+
+// New returns a Reloader.
+func New(o Options) *Reloader {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Reloader{o: o, lock: make(chan struct{}, 1), running: o.Running}
+	r.lock <- struct{}{}
+	return r
+}
+
+// Reload reads the file and applies it. It returns the changes. If the file is not
+// accepted, it returns the error, which may be config.Problems, and changes nothing.
+func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
+
+// Run watches the file until ctx ends.
+func (r *Reloader) Run(ctx context.Context) error {
+	dir := filepath.Dir(r.o.File)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
+		watcher = &fsnotify.Watcher{} // never sends an event
+	} else {
+		defer watcher.Close()
+		if err := watcher.Add(dir); err != nil {
+			r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
+		}
+	}
+	r.check(ctx, false) // the file may have changed since it was loaded
+	every := time.NewTicker(pollInterval)
+	defer every.Stop()
+	quiet := time.NewTimer(quietPeriod)
+	quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-watcher.Events:
+			if r.concerns(e.Name) {
+				quiet.Reset(quietPeriod)
+			}
+		case <-quiet.C:
+			r.check(ctx, false)
+		case err := <-watcher.Errors:
+			r.o.Logger.Warn("watching the configuration failed", "dir", dir, "err", err)
+			quiet.Reset(quietPeriod)
+		case <-every.C:
+			if err == nil {
+				go watcher.Add(dir) // the directory may have been replaced. Add waits while an error waits for this loop
+			}
+			r.check(ctx, false)
+		case s := <-r.o.Hangup:
+			r.o.Logger.Info("asked to reload", "signal", s)
+			r.check(ctx, true)
+		}
+	}
+}
+
+// concerns reports whether a changed entry of the directory may be the file: the file
+// itself, or the link of a mounted ConfigMap (..data).
+func (r *Reloader) concerns(name string) bool {
+	base := filepath.Base(name)
+	return base == filepath.Base(r.o.File) || strings.HasPrefix(base, "..")
+}
+
+// check reads the file and applies it. If asked is false, it skips unchanged content.
+func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
+	select {
+	case <-r.lock:
+		defer func() { r.lock <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	data, err := config.Read(r.o.File)
+	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
+	if again && !asked {
+		return nil, r.failed
+	}
+	repeated := again && r.failed != nil
+	var changes []Change
+	if err == nil {
+		changes, err = r.apply(ctx, data)
+	}
+	if err != nil && ctx.Err() != nil { // not recorded: the next check reports it
+		return nil, errors.Join(err, ctx.Err())
+	}
+	recovered := r.failed != nil && err == nil
+	r.seen, r.failed = append([]byte{}, data...), err
+	r.report(changes, err, repeated && !asked, recovered)
+	return changes, err
+}
+
+// apply checks the content and applies it.
+func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
+	given, err := config.Parse(r.o.File, data, r.o.Rooms...)
+	if err != nil {
+		return nil, err
+	}
+	changes := Changes(r.running, given)
+	next := Effective(r.running, given)
+	if len(Changes(r.running, next)) == 0 {
+		return changes, nil
+	}
+	if err := ctx.Err(); err != nil { // check reports no change after ctx has ended, so apply none
+		return nil, err
+	}
+	r.running = next
+	r.o.Apply(next)
+	return changes, nil
+}
+
+// report reports the result of a check in the log and the metrics.
+func (r *Reloader) report(changes []Change, err error, repeated, recovered bool) {
+	if r.o.Checked != nil {
+		r.o.Checked(err == nil)
+	}
+	log := r.o.Logger.With("file", r.o.File)
+	switch {
+	case repeated:
+	case err != nil:
+		for _, problem := range config.SplitProblems(err) {
+			log.Error("configuration rejected, keeping the previous one", "err", problem)
+		}
+	case len(changes) == 0 && recovered:
+		log.Info("configuration valid again, unchanged")
+	}
+	for _, c := range changes {
+		if c.Live {
+			log.Info("configuration changed", "key", c.Key, "from", c.From, "to", c.To)
+		} else {
+			log.Warn("configuration changed; this takes effect at the next start", "key", c.Key, "from", c.From, "to", c.To)
+		}
+	}
+}
+
+// Change is a setting that differs between two configurations.
+type Change struct {
+	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
+	From string `json:"from"` // "" if the key was added
+	To   string `json:"to"`   // "" if the key was removed
+	// Live says that the change takes effect without a restart: a change of the buckets after
+	// the rollout delay, any other change at once. If Live is false, the change takes effect
+	// at the next start.
+	Live bool `json:"live"`
+}
+
+// String describes the change in one line.
+func (c Change) String() string {
+	when := "from now on"
+	if !c.Live {
+		when = "from the next start on"
+	}
+	return fmt.Sprintf("%s: %s, was %s; %s", c.Key, cmp.Or(c.To, "none"), cmp.Or(c.From, "none"), when)
+}
+
+// Changes compares two configurations, key by key. It is a pure function.
+func Changes(from, to *config.Config) []Change {
+	before, after := config.Flat(from), config.Flat(to)
+	keys := maps.Clone(before)
+	maps.Copy(keys, after)
+	var all []Change
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if before[key] != after[key] {
+			all = append(all, Change{Key: key, From: before[key], To: after[key], Live: live(key)})
+		}
+	}
+	return all
+}
+
+// live reports whether a change of the setting takes effect without a restart. Delays and
+// buckets do, and the properties that topics are checked against.
+func live(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	return slices.Contains([]string{"delays", "buckets", "partitions", "replication", "sync"}, section)
+}
+
+// Effective returns the configuration in effect after a running process reads a new file:
+// live settings of the new file, and the running values of all others. Topics of new
+// buckets are named by the running pattern. It is a pure function.
+func Effective(running, given *config.Config) *config.Config {
+	e := *running
+	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
+	e.Partitions, e.Replication, e.Sync = given.Partitions, given.Replication, given.Sync
+	e.Buckets = slices.Clone(given.Buckets)
+	if e.Topics.Delay != given.Topics.Delay {
+		for i, b := range e.Buckets {
+			e.Buckets[i].Topic = e.Topics.OfBucket(b.Length)
+		}
+	}
+	return &e
+}

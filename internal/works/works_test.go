@@ -1,0 +1,386 @@
+package works
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+)
+
+// counting counts in a bubble: it calls test with what counts for a time, and returns how often; overdue is what each count finds, negative: it fails.
+func counting(t *testing.T, test func(c *orderCounter, overdue *int64, count func(time.Duration) int, known func() bool)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var overdue int64
+		counts, known := 0, false
+		c := &orderCounter{
+			logger: slog.New(slog.DiscardHandler),
+			count: func(context.Context) (backlog.OverdueOrders, error) {
+				if counts++; overdue < 0 {
+					return backlog.OverdueOrders{}, errors.New("no answer")
+				}
+				return backlog.OverdueOrders{At: time.Now(), Orders: overdue}, nil
+			},
+			report: func(o backlog.OverdueOrders) { known = !o.At.IsZero() },
+		}
+		test(c, &overdue, func(lasts time.Duration) int {
+			counts = 0
+			for end := time.Now().Add(lasts); time.Now().Before(end); {
+				time.Sleep(c.once(t.Context()))
+			}
+			return counts
+		}, func() bool { return known })
+	})
+}
+
+func TestOrderCounter_CountsMoreOftenWhileOrdersAreOverdue(t *testing.T) {
+	counting(t, func(_ *orderCounter, overdue *int64, count func(time.Duration) int, known func() bool) {
+		expect.Equal(t, count(time.Minute), 2, "counts in a minute without overdue orders")
+		*overdue = 7
+		expect.Equal(t, count(time.Minute), 12, "counts in a minute with some")
+		expect.That(t, known(), "the number is not known")
+	})
+}
+
+func TestOrderCounter_TheLastCountHoldsForAMinute(t *testing.T) {
+	counting(t, func(c *orderCounter, overdue *int64, count func(time.Duration) int, known func() bool) {
+		count(time.Second)
+		*overdue = -1
+		count(time.Minute)
+		expect.That(t, known(), "the last count does not hold for a minute")
+		count(30 * time.Second)
+		expect.That(t, !known(), "the number is known, and each count has failed for two minutes")
+		*overdue = 0
+		count(time.Second)
+		c.idle()
+		expect.That(t, !known(), "the number is known in a process that does not count")
+	})
+}
+
+func TestOrderCounter_ACountThatTakesLongIsRare(t *testing.T) {
+	counting(t, func(c *orderCounter, _ *int64, count func(time.Duration) int, known func() bool) {
+		fast := c.count
+		c.count = func(ctx context.Context) (backlog.OverdueOrders, error) {
+			time.Sleep(12 * time.Second)
+			return fast(ctx)
+		}
+		expect.Equal(t, count(11*time.Minute), 12, "counts of 12 s in eleven minutes")
+		expect.That(t, known(), "the number is not known")
+	})
+}
+
+// waitingOrders are unpaid orders in memory, and the reminders that were written.
+type waitingOrders struct {
+	mu     sync.Mutex
+	orders []orderclose.Order
+	locked string   // an order that a payment locks
+	broken []string // orders whose reminders the database refuses
+	calls  int      // of Remind
+	fails  bool
+	sent   map[string]time.Duration // by order
+	log    []string                 // order, reminder, and when it was written after the begin
+	began  time.Time
+	reads  int
+	done   time.Time
+	rules  []orderclose.Rule
+}
+
+func (w *waitingOrders) delays() orderclose.Delays {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return orderclose.Delays{Rules: w.rules}
+}
+
+func (w *waitingOrders) reload(rules []orderclose.Rule) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rules = rules
+}
+
+func (w *waitingOrders) Now(context.Context) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails {
+		return time.Time{}, errors.New("no answer")
+	}
+	return time.Now(), nil
+}
+
+func (w *waitingOrders) DueBetween(_ context.Context, from, to time.Time, after orderclose.Order, limit int) (page []orderclose.Order, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads++
+	for _, o := range w.orders {
+		if !o.Due.Before(from) && !o.Due.After(to) && cmp.Or(o.Due.Compare(after.Due), cmp.Compare(o.ID, after.ID)) > 0 && len(page) < limit {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+func (w *waitingOrders) Remind(_ context.Context, reminders []store.Reminder) (late []time.Duration, locked int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	for _, r := range reminders {
+		if _, sent := w.sent[r.ID]; !sent && slices.Contains(w.broken, r.ID) {
+			return nil, 0, errors.New("data too long") // one transaction
+		}
+	}
+	for _, r := range reminders {
+		switch before, sent := w.sent[r.ID]; {
+		case r.ID == w.locked:
+			locked++
+		case !sent || before > r.Before:
+			w.sent[r.ID] = r.Before
+			w.log = append(w.log, fmt.Sprintf("%s %v @%v", r.ID, r.Before, time.Since(w.began).Round(time.Second)))
+			late = append(late, time.Since(r.Deadline.Add(-r.Before)))
+		}
+	}
+	return late, locked, nil
+}
+
+func (w *waitingOrders) ForgetReminders(context.Context, time.Time) error { return nil }
+
+func (w *waitingOrders) report(_ []time.Duration, done time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = done
+}
+
+// becomes sets whether the database fails, and which order is locked.
+func (w *waitingOrders) becomes(fails bool, locked string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fails, w.locked = fails, locked
+}
+
+// inReminders runs a test in a bubble, with orders a, b, … that are due in these times from now.
+func inReminders(t *testing.T, rules []orderclose.Rule, due []time.Duration, test func(w *waitingOrders, start func() (stop func()))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &waitingOrders{sent: map[string]time.Duration{}, began: time.Now(), rules: rules}
+		for i, in := range due {
+			w.orders = append(w.orders, orderclose.Order{ID: string(rune('a' + i)), CreatedAt: w.began.Add(-time.Hour), Due: w.began.Add(in)})
+		}
+		slices.SortFunc(w.orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
+		test(w, func() func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() {
+				r := &reminders{store: w, delays: w.delays, report: w.report, logger: slog.New(slog.DiscardHandler)}
+				for ctx.Err() == nil {
+					retry.Sleep(ctx, r.do(ctx))
+				}
+			})
+			return func() { cancel(); running.Wait() }
+		})
+	})
+}
+
+// wantLog checks the reminders since the last check.
+func (w *waitingOrders) wantLog(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Sort(w.log); !slices.Equal(w.log, want) {
+		t.Errorf("reminders after %v: %q; want %q", time.Since(w.began), w.log, want)
+	}
+	w.log = nil
+}
+
+var twoReminders = []orderclose.Rule{{Grace: time.Minute, Remind: []time.Duration{10 * time.Minute, 2 * time.Minute}}}
+
+func TestReminders_EachIsWrittenWithinTenSecondsOfItsTime(t *testing.T) {
+	inReminders(t, twoReminders, []time.Duration{20*time.Minute + time.Second, 20*time.Minute + 9*time.Second}, func(w *waitingOrders, start func() func()) {
+		defer start()()
+		time.Sleep(9 * time.Minute)
+		w.wantLog(t)
+		time.Sleep(11 * time.Minute)
+		w.wantLog(t, "a 10m0s @9m10s", "a 2m0s @17m10s", "b 10m0s @9m10s", "b 2m0s @17m10s")
+		expect.That(t, !w.done.Before(time.Now().Add(-10*time.Second)), "complete up to %v", w.done)
+	})
+}
+
+func TestReminders_AfterATimeWithoutProcessesTheNearestIsWritten(t *testing.T) {
+	// Deadlines after the process has started: none, in 1 minute, in 5, in 9:59, in 12.
+	due := []time.Duration{30 * time.Minute, 32 * time.Minute, 36 * time.Minute, 41*time.Minute - time.Second, 43 * time.Minute}
+	inReminders(t, twoReminders, due, func(w *waitingOrders, start func() func()) {
+		time.Sleep(30 * time.Minute)
+		defer start()()
+		w.wantLog(t, "b 2m0s @30m0s", "c 10m0s @30m0s", "d 10m0s @30m0s")
+	})
+}
+
+func TestReminders_AFailureAndALockDelayThemOnly(t *testing.T) {
+	inReminders(t, twoReminders, []time.Duration{20 * time.Minute, 21 * time.Minute, 23 * time.Minute}, func(w *waitingOrders, start func() func()) {
+		defer start()()
+		time.Sleep(8*time.Minute + 55*time.Second)
+		w.becomes(true, "")
+		time.Sleep(time.Minute)
+		w.wantLog(t)
+		w.becomes(false, "b")
+		time.Sleep(time.Minute)
+		w.wantLog(t, "a 10m0s @10m0s")
+		behind := time.Since(w.done)
+		expect.That(t, behind >= 30*time.Second, "complete up to %v ago, while an order is locked", behind)
+		w.becomes(false, "")
+		time.Sleep(time.Minute)
+		w.wantLog(t, "b 10m0s @11m0s")
+		time.Sleep(time.Minute)
+		w.wantLog(t, "c 10m0s @12m0s")
+	})
+}
+
+// The reminders of two orders cannot be written. The others are, in the same round; the alert tells of the two until their deadline.
+func TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, start func() func()) {
+		for i := range 1100 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: w.began.Add(5 * time.Minute)})
+		}
+		w.broken = []string{"o0017", "o0600"}
+		defer start()()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.mu.Lock()
+		expect.Equal(t, len(w.log), 1098, "reminders")
+		expect.That(t, w.done.Equal(w.began), "complete up to %v after the begin, want 0", w.done.Sub(w.began))
+		w.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		expect.That(t, time.Since(w.done) < 20*time.Second, "complete up to %v ago after the deadline", time.Since(w.done))
+	})
+}
+
+func TestReminders_ADatabaseThatRefusesAllIsNotAskedForEach(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, start func() func()) {
+		for i := range 1100 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: w.began.Add(5 * time.Minute)})
+			w.broken = append(w.broken, w.orders[i].ID)
+		}
+		defer start()()
+		synctest.Wait()
+		expect.AtMost(t, w.calls, remindTries+1, "calls of the first round")
+	})
+}
+
+func TestReminders_OfTwoProcessesAreTheSame(t *testing.T) {
+	inReminders(t, twoReminders, []time.Duration{20 * time.Minute}, func(w *waitingOrders, start func() func()) {
+		defer start()()
+		time.Sleep(4 * time.Second)
+		defer start()()
+		time.Sleep(30 * time.Minute)
+		w.wantLog(t, "a 10m0s @9m0s", "a 2m0s @17m0s")
+	})
+}
+
+func TestReminders_WithoutARuleTheDatabaseIsNotAsked(t *testing.T) {
+	inReminders(t, []orderclose.Rule{{Grace: time.Minute}}, []time.Duration{time.Minute}, func(w *waitingOrders, start func() func()) {
+		w.fails = true
+		defer start()()
+		time.Sleep(time.Hour)
+		w.wantLog(t)
+		expect.That(t, w.reads == 0 && w.done.IsZero(), "%d reads, complete up to %v", w.reads, w.done)
+	})
+}
+
+func TestReminders_AThousandOrdersAreReadInPages(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, start func() func()) {
+		for i := range 1100 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: w.began.Add(5 * time.Minute)})
+		}
+		defer start()()
+		synctest.Wait()
+		expect.Equal(t, len(w.log), 1100, "reminders")
+	})
+}
+
+func TestReminderOf_ChoosesTheLastOfItsRule(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	delays := orderclose.Delays{Rules: []orderclose.Rule{
+		{Match: orderclose.Match{Attributes: map[string][]string{"method": {"transfer"}}}, Never: true},
+		{Match: orderclose.Match{Categories: []string{"virtual"}}, Remind: []time.Duration{time.Minute}},
+		{Match: orderclose.Match{Categories: []string{"book"}}, Grace: 5 * time.Minute, Remind: []time.Duration{10 * time.Minute, 2 * time.Minute}},
+	}}
+	for _, row := range []struct {
+		category string
+		in       time.Duration // until the due time
+		age      time.Duration // 0: it is not known
+		want     time.Duration // 0: no reminder
+	}{
+		{"virtual", time.Minute + time.Millisecond, 0, 0},
+		{"virtual", time.Minute, 0, time.Minute},
+		{"virtual", time.Millisecond, 0, time.Minute},
+		{"virtual", 0, 0, 0},
+		{"virtual", 30 * time.Second, 29 * time.Second, 0},
+		{"virtual", 30 * time.Second, 30 * time.Second, time.Minute},
+		{"book", 15*time.Minute + time.Millisecond, 0, 0},
+		{"book", 15 * time.Minute, 0, 10 * time.Minute},
+		{"book", 7*time.Minute + time.Millisecond, 0, 10 * time.Minute},
+		{"book", 7 * time.Minute, 0, 2 * time.Minute},
+		{"book", 7 * time.Minute, 3 * time.Minute, 2 * time.Minute},
+		{"book", 5*time.Minute + time.Millisecond, 0, 2 * time.Minute},
+		{"book", 5 * time.Minute, 0, 0}, // the customer's deadline
+		{"toy", time.Minute, 0, 0},
+		{"", time.Minute, 0, 0},
+	} {
+		o := orderclose.Order{ID: "a", Category: row.category, Due: now.Add(row.in)}
+		if row.age > 0 {
+			o.CreatedAt = now.Add(-row.age)
+		}
+		if row.category == "book" && row.age > 0 { // the longer reminder's time was before the order
+			o.CreatedAt = now.Add(-time.Millisecond)
+		}
+		r, ok := reminderOf(delays, o, now)
+		if want := row.want > 0; ok != want || ok && (r.Before != row.want || r.ID != "a") {
+			t.Errorf("%s, due in %v, %v old: %v, %v; want %v", row.category, row.in, row.age, r.Before, ok, row.want)
+		}
+	}
+	transfer := orderclose.Order{ID: "a", Category: "virtual", Due: now.Add(time.Second), Attributes: map[string]any{"method": "transfer"}}
+	if _, ok := reminderOf(delays, transfer, now); ok {
+		t.Error("a rule that does not match first has reminded")
+	}
+}
+
+func TestRemindOffsets_AreThoseOfAllRules(t *testing.T) {
+	for _, row := range []struct {
+		rules []orderclose.Rule
+		want  string
+	}{
+		{nil, "[] 10s"},
+		{twoReminders, "[3m0s 11m0s] 10s"},
+		{append(twoReminders, orderclose.Rule{Grace: 6 * time.Minute, Remind: []time.Duration{5 * time.Minute}}), "[3m0s 11m0s] 10s"},
+		{[]orderclose.Rule{{Remind: []time.Duration{5 * time.Second}}}, "[5s] 2.5s"},
+		{[]orderclose.Rule{{Remind: []time.Duration{time.Millisecond}}}, "[1ms] 500ms"},
+	} {
+		offsets, wait := remindOffsets(row.rules)
+		expect.Equal(t, fmt.Sprint(offsets, wait), row.want, "the offsets and the wait")
+	}
+}
+
+// A reload moves the reminders of all orders ten minutes earlier. Order a is due in less.
+func TestReminders_NewRulesHoldForOrdersThatAreNearer(t *testing.T) {
+	rules := []orderclose.Rule{{Remind: []time.Duration{2 * time.Minute}}}
+	inReminders(t, rules, []time.Duration{8 * time.Minute, 30 * time.Minute}, func(w *waitingOrders, start func() func()) {
+		defer start()()
+		time.Sleep(time.Minute + 5*time.Second) // between two rounds
+		w.reload([]orderclose.Rule{{Remind: []time.Duration{12 * time.Minute}}})
+		time.Sleep(time.Minute)
+		w.wantLog(t, "a 12m0s @1m10s")
+	})
+}
