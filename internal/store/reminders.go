@@ -10,6 +10,8 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 )
 
 const (
@@ -44,7 +46,7 @@ func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.D
 	for part := range slices.Chunk(reminders, remindBatch) {
 		wrote, skipped, err := s.remind(ctx, part)
 		if late, locked = append(late, wrote...), locked+skipped; err != nil {
-			return late, locked, wrap(err, "write %d reminders from order %q on", len(part), part[0].ID)
+			return late, locked, db.Wrap(err, "write %d reminders from order %q on", len(part), part[0].ID)
 		}
 	}
 	return late, locked, nil
@@ -53,19 +55,19 @@ func (s *Store) Remind(ctx context.Context, reminders []Reminder) (late []time.D
 // remind writes reminders in a transaction that has locked their orders.
 func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.Duration, locked int, err error) {
 	// Rounds overlap: orders that were reminded before must not be locked again.
-	reminders, err = s.unsent(s.gorm.WithContext(ctx), reminders)
+	reminders, err = s.unsent(s.Gorm.WithContext(ctx), reminders)
 	if err != nil || len(reminders) == 0 {
-		return nil, 0, s.failed(ctx, err, "read earlier reminders")
+		return nil, 0, s.FailedTo(ctx, err, "read earlier reminders")
 	}
 	reqs := make([]orderclose.CloseRequest, len(reminders))
 	for i, r := range reminders {
-		reqs[i] = requestOf(r.Order)
+		reqs[i] = db.RequestOf(r.Order)
 	}
-	err = s.withOrders(ctx, reqs, skipLocked, orderclose.PathSweep, func(c *closing) error {
-		locked = len(c.contended)
-		left, err := s.unsent(c.tx, reminders) // with the rows of other processes
+	err = s.WithOrders(ctx, reqs, close.SkipLocked, orderclose.PathSweep, func(c *close.Rows) error {
+		locked = len(c.Contended)
+		left, err := s.unsent(c.Tx, reminders) // with the rows of other processes
 		if err == nil {
-			late, err = c.writeReminders(left)
+			late, err = writeReminders(c, left)
 		}
 		return err
 	})
@@ -91,13 +93,13 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 	}
 	first, last := orderclose.CeilMilli(reminders[0].Due), orderclose.CeilMilli(reminders[len(reminders)-1].Due)
 	sent := map[dueKey]time.Duration{} // Before of the last one
-	err := eachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
+	err := db.EachRow(tx, "SELECT order_id, due_at, MIN(before_ms) FROM order_reminders WHERE due_at >= ? AND due_at <= ? AND order_id IN ?"+
 		" GROUP BY due_at, order_id",
-		[]any{s.dialect.time(first), s.dialect.time(last), ids}, func(rows *sql.Rows) error {
+		[]any{s.Handle.Dialect.Time(first), s.Handle.Dialect.Time(last), ids}, func(rows *sql.Rows) error {
 			var id string
 			var due time.Time
 			var before int64
-			err := rows.Scan(&id, timeInto(&due), &before)
+			err := rows.Scan(&id, db.TimeInto(&due), &before)
 			sent[dueKey{id, due.UnixMilli()}] = time.Duration(before) * time.Millisecond
 			return err
 		})
@@ -107,33 +109,33 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 	}), err
 }
 
-// writeReminders writes the reminders of orders that lockOrders has locked, if they are still unpaid.
-func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, err error) {
-	d := c.s.dialect
-	rows := insert{into: "order_reminders (due_at, order_id, before_ms, created_at)"}
-	events := insert{into: "outbox_events (order_id, payload, created_at)"}
+// writeReminders writes the reminders of orders that LockOrders has locked, if they are still unpaid.
+func writeReminders(c *close.Rows, reminders []Reminder) (late []time.Duration, err error) {
+	d := c.S.Dialect
+	rows := db.Insert{Into: "order_reminders (due_at, order_id, before_ms, created_at)"}
+	events := db.Insert{Into: "outbox_events (order_id, payload, created_at)"}
 	for _, r := range reminders {
-		row := c.orders[r.ID]
-		if row.verdict != orderclose.NotDue || !row.due.Equal(r.Due) || !c.now.Before(r.Deadline) || c.paused[row.category] { //mutant:reminder-after-payment
+		row := c.Orders[r.ID]
+		if row.Verdict != orderclose.NotDue || !row.Due.Equal(r.Due) || !c.Now.Before(r.Deadline) || c.Paused[row.Category] { //mutant:reminder-after-payment
 			continue
 		}
 		payload, err := orderclose.OrderReminder{
-			OrderID: r.ID, Category: row.category, Due: row.due, Deadline: r.Deadline, BeforeMillis: r.Before.Milliseconds(),
-			RemindedAt: c.now, Version: max(row.version, 0), Columns: row.columns,
+			OrderID: r.ID, Category: row.Category, Due: row.Due, Deadline: r.Deadline, BeforeMillis: r.Before.Milliseconds(),
+			RemindedAt: c.Now, Version: max(row.Version, 0), Columns: row.Columns,
 		}.Encode()
 		if err != nil {
 			return nil, err
 		}
-		now := d.time(c.now)
-		rows.row(d.time(orderclose.CeilMilli(r.Due)), r.ID, r.Before.Milliseconds(), now)
-		events.row(r.ID, string(payload), now)
-		late = append(late, c.now.Sub(r.Deadline.Add(-r.Before)))
-		delete(c.orders, r.ID) // two tables of months may have it: one reminder an order
+		now := d.Time(c.Now)
+		rows.Row(d.Time(orderclose.CeilMilli(r.Due)), r.ID, r.Before.Milliseconds(), now)
+		events.Row(r.ID, string(payload), now)
+		late = append(late, c.Now.Sub(r.Deadline.Add(-r.Before)))
+		delete(c.Orders, r.ID) // two tables of months may have it: one reminder an order
 	}
-	if err := rows.exec(c.tx, d); err != nil {
+	if err := rows.Exec(c.Tx, d); err != nil {
 		return nil, err
 	}
-	return late, events.exec(c.tx, d)
+	return late, events.Exec(c.Tx, d)
 }
 
 // ForgetReminders deletes the reminders of orders that were due more than remindersKept before now, in transactions
@@ -141,7 +143,7 @@ func (c *closing) writeReminders(reminders []Reminder) (late []time.Duration, er
 func (s *Store) ForgetReminders(ctx context.Context, now time.Time) (err error) {
 	for until := now.Add(-remindersKept); err == nil; {
 		var oldest time.Time
-		err = s.gorm.WithContext(ctx).Raw("SELECT MIN(due_at) FROM order_reminders WHERE due_at < ?", s.dialect.time(until)).Row().Scan(timeInto(&oldest))
+		err = s.Gorm.WithContext(ctx).Raw("SELECT MIN(due_at) FROM order_reminders WHERE due_at < ?", s.Handle.Dialect.Time(until)).Row().Scan(db.TimeInto(&oldest))
 		if err != nil || oldest.IsZero() {
 			break
 		}
@@ -149,9 +151,9 @@ func (s *Store) ForgetReminders(ctx context.Context, now time.Time) (err error) 
 		if end.After(until) {
 			end = until
 		}
-		err = s.transact(ctx, func(tx *gorm.DB) error {
-			return tx.Exec("DELETE FROM order_reminders WHERE due_at < ?", s.dialect.time(end)).Error
+		err = s.Transact(ctx, func(tx *gorm.DB) error {
+			return tx.Exec("DELETE FROM order_reminders WHERE due_at < ?", s.Handle.Dialect.Time(end)).Error
 		})
 	}
-	return s.failed(ctx, err, "delete old reminders")
+	return s.FailedTo(ctx, err, "delete old reminders")
 }

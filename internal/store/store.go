@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
@@ -18,12 +17,16 @@ import (
 	"gorm.io/driver/mysql"
 	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/money"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
+	"github.com/orderclose/orderclose/internal/store/read"
+	"github.com/orderclose/orderclose/internal/store/schema"
 )
 
 // DefaultMaxOpenConns is the default size of the connection pool. Two transactions at once
@@ -70,38 +73,22 @@ type Options struct {
 // Store is the database of orders. Its methods are safe for concurrent use. If the database failed, the error of a
 // method wraps orderclose.ErrUnavailable.
 type Store struct {
-	gorm    *gorm.DB
-	dialect Dialect
-	name    string // what Database returns
-	warning string // what Warning returns
-	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
-	mapped      bool
-	ordersAt    func(path string) string // Options.OrdersAt; may be nil
-	maxIdle     int                      // idle connections of the pool; 0: Open did not create the pool
-	answerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
-	q           *statements
-	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
-	stuck       sync.Map                         // until when nobody waits for a hotRow
-	rooms       sync.Map                         // the migrations.Tables of rooms, by the name of the room
-	hours       sync.Map                         // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
-	lastClose   atomic.Int64                     // when an order was closed last, in Unix nanoseconds
-	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
-	crowdedUntil atomic.Int64
-	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
-	stockTurn chan time.Time
-	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
-	watch     atomic.Bool          // a table that a close writes has a trigger
-	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
-	// SQLite, which has no such timeout.
-	openUnbounded func() (*sql.DB, error)
-	retryFor      time.Duration             // for tests, in place of the constant retryFor; 0: the constant
-	readLimit     time.Duration             // the same of the constant readLimit
-	seesAll       atomic.Pointer[time.Time] // when no row-level security hid orders; nil: not asked yet
-	home          struct {
-		sync.Mutex
-		of string // where its receipts are, by dialect.homeSQL; "": not asked yet
-	}
+	*db.Handle
+	*schema.Checker
+	*close.Closer
+	*money.Payments
+	*read.Reader
+	hours     sync.Map                  // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
+	readLimit time.Duration             // for tests, in place of the constant readLimit; 0: the constant
+	seesAll   atomic.Pointer[time.Time] // when no row-level security hid orders; nil: not asked yet
 	quietSlow atomic.Pointer[time.Time] // when BeginTurn last took too long to look whether an order is due; nil: never
+}
+
+// newStore returns a Store on a database.
+func newStore(h *db.Handle) *Store {
+	checker := &schema.Checker{Handle: h}
+	closer := close.NewCloser(checker)
+	return &Store{Handle: h, Checker: checker, Closer: closer, Payments: &money.Payments{Closer: closer}, Reader: &read.Reader{Closer: closer}}
 }
 
 // Open prepares a Store on MySQL, MariaDB or PostgreSQL. It does not connect: the first method that
@@ -114,31 +101,31 @@ func Open(o Options) (*Store, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	s := &Store{ordersAt: o.OrdersAt, maxIdle: o.MaxOpenConns, stockTurn: newStockTurn()}
-	pool, dialector, err := o.open(s)
+	h := &db.Handle{OrdersAt: o.OrdersAt, MaxIdle: o.MaxOpenConns}
+	pool, dialector, err := o.open(h)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.openOn(pool, dialector, o); err != nil {
+	if err := o.openOn(h, pool, dialector); err != nil {
 		_ = pool.Close()
 		return nil, err
 	}
-	return s, nil
+	return newStore(h), nil
 }
 
-// openOn opens the Store on a pool of connections.
-func (s *Store) openOn(pool *sql.DB, dialector gorm.Dialector, o Options) (err error) {
-	pool.SetMaxOpenConns(s.maxIdle)
-	pool.SetMaxIdleConns(s.maxIdle)
+// openOn opens the Handle on a pool of connections.
+func (o Options) openOn(h *db.Handle, pool *sql.DB, dialector gorm.Dialector) (err error) {
+	pool.SetMaxOpenConns(h.MaxIdle)
+	pool.SetMaxIdleConns(h.MaxIdle)
 	pool.SetConnMaxLifetime(connMaxLifetime)
-	if s.gorm, err = gorm.Open(dialector, GormConfig()); err != nil {
+	if h.Gorm, err = gorm.Open(dialector, db.GormConfig()); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	return s.mapOrders(o.Orders, o.Pipeline, o.Delays)
+	return h.MapOrders(o.Orders, o.Pipeline, o.Delays)
 }
 
-// open opens a pool for the kind of database that Options name, and sets what the Store keeps of it.
-func (o Options) open(s *Store) (*sql.DB, gorm.Dialector, error) {
+// open opens a pool for the kind of database that Options name, and sets what the Handle keeps of it.
+func (o Options) open(s *db.Handle) (*sql.DB, gorm.Dialector, error) {
 	own := o.MySQL != nil || o.Postgres != nil
 	switch {
 	case own && (o.DSN != "" || o.TLS != nil), o.MySQL != nil && o.Postgres != nil:
@@ -150,7 +137,7 @@ func (o Options) open(s *Store) (*sql.DB, gorm.Dialector, error) {
 }
 
 // openMySQL opens a MySQL or MariaDB server.
-func (o Options) openMySQL(s *Store) (*sql.DB, gorm.Dialector, error) {
+func (o Options) openMySQL(s *db.Handle) (*sql.DB, gorm.Dialector, error) {
 	var cfg *mysqldriver.Config
 	var err error
 	if o.MySQL != nil {
@@ -167,12 +154,12 @@ func (o Options) openMySQL(s *Store) (*sql.DB, gorm.Dialector, error) {
 	if cfg.DBName == "" {
 		return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
 	}
-	pool, err := openPool(cfg, o.OpenDB)
+	pool, err := db.OpenPool(cfg, o.OpenDB)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.dialect, s.answerLimit, s.name, s.warning = mysqlDialect, cfg.ReadTimeout, cfg.Addr+"/"+cfg.DBName, mysqldsn.Warning(cfg)
-	s.openUnbounded = func() (*sql.DB, error) { return openPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
+	s.Dialect, s.AnswerLimit, s.Address, s.DSNWarning = db.MySQLDialect, cfg.ReadTimeout, cfg.Addr+"/"+cfg.DBName, mysqldsn.Warning(cfg)
+	s.OpenUnbounded = func() (*sql.DB, error) { return db.OpenPool(mysqldsn.WithoutReadTimeout(cfg), sql.OpenDB) }
 	return pool, mysql.New(mysql.Config{
 		Conn: pool, DSNConfig: cfg,
 		SkipInitializeWithVersion: true, // initializing would ask the server
@@ -180,7 +167,7 @@ func (o Options) openMySQL(s *Store) (*sql.DB, gorm.Dialector, error) {
 }
 
 // openPostgres opens a PostgreSQL server.
-func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
+func (o Options) openPostgres(s *db.Handle) (*sql.DB, gorm.Dialector, error) {
 	var cfg *postgres.Config
 	var err error
 	if o.Postgres != nil {
@@ -193,87 +180,22 @@ func (o Options) openPostgres(s *Store) (*sql.DB, gorm.Dialector, error) {
 	}
 	cfg.Limit = cmp.Or(o.limit, cfg.Limit)
 	cfg.HidesRows = o.Orders != nil && slices.Contains(o.Orders.Accept, mapping.RowSecurity)
-	s.dialect, s.answerLimit, s.name, s.warning = postgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
-	s.openUnbounded = func() (*sql.DB, error) {
-		return sql.OpenDB(checkedConnector{cfg.Unbounded().Connector(), nil}), nil
+	s.Dialect, s.AnswerLimit, s.Address, s.DSNWarning = db.PostgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
+	s.OpenUnbounded = func() (*sql.DB, error) {
+		return sql.OpenDB(db.CheckedConnector{Connector: cfg.Unbounded().Connector(), Check: nil}), nil
 	}
-	pool := o.OpenDB(checkedConnector{cfg.Connector(), nil})
+	pool := o.OpenDB(db.CheckedConnector{Connector: cfg.Connector(), Check: nil})
 	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
-}
-
-// GormConfig returns the configuration that the store needs: no implicit transactions, no
-// prepared statements (they cost a round trip), no log (errors are returned), and no ping
-// while opening.
-func GormConfig() *gorm.Config {
-	return &gorm.Config{
-		SkipDefaultTransaction: true,
-		DisableAutomaticPing:   true,
-		Logger:                 logger.Discard,
-	}
 }
 
 // New returns a Store on an open database that is configured by GormConfig. The Store owns
 // the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates. pipeline is
 // Options.Pipeline. The error names the problems of the mapping.
-func New(db *gorm.DB, d Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
-	s := &Store{gorm: db, dialect: d, stockTurn: newStockTurn()}
-	return s, s.mapOrders(orders, pipeline, orderclose.Delays{})
+func New(on *gorm.DB, d db.Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
+	h := &db.Handle{Gorm: on, Dialect: d}
+	err := h.MapOrders(orders, pipeline, orderclose.Delays{})
+	return newStore(h), err
 }
-
-// mapOrders writes the statements on the tables of orders, with the values of Options.
-func (s *Store) mapOrders(orders *mapping.Mapping, pipeline string, delays orderclose.Delays) (err error) {
-	if s.mapped = orders != nil; !s.mapped {
-		orders = referenceMapping(s.dialect)
-	}
-	s.q, err = newStatements(orders, s.dialect, pipeline)
-	s.UseDelays(delays)
-	return err
-}
-
-// Close closes the connections.
-func (s *Store) Close() error { return s.DB().Close() }
-
-// Database returns the server and the database that the DSN names, as host:port/database, without
-// user and password; "" on SQLite.
-func (s *Store) Database() string { return s.name }
-
-// Warning returns what is unsafe in the DSN, and what to do, without user and password; "": nothing is.
-func (s *Store) Warning() string { return s.warning }
-
-// DB returns the underlying connection pool.
-func (s *Store) DB() *sql.DB {
-	db, err := s.gorm.DB()
-	if err != nil {
-		panic("store: gorm without a database/sql pool: " + err.Error()) // New requires a pool
-	}
-	return db
-}
-
-// Ping reports whether the database answers. The error wraps orderclose.ErrUnavailable, and ErrZone if
-// the session of a new connection is not in UTC.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.DB().PingContext(ctx); err != nil {
-		return fmt.Errorf("ping the database: %w", unavailable(ctx, err))
-	}
-	return nil
-}
-
-// Now returns the database's clock, in UTC and whole milliseconds. This clock decides
-// whether an order is due.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	now, err := s.now(s.gorm.WithContext(ctx))
-	return now, s.failed(ctx, err, "read the database's clock")
-}
-
-// now reads the clock in the transaction tx.
-func (s *Store) now(tx *gorm.DB) (now time.Time, err error) {
-	err = tx.Raw("SELECT ?", s.dialect.now()).Row().Scan(timeInto(&now))
-	return now, err
-}
-
-// Clock returns the clock of a database that has none of its own; nil: the database's clock
-// decides.
-func (s *Store) Clock() func() time.Time { return s.dialect.Clock }
 
 // Dialect returns the kind of database, which decides how times are stored.
-func (s *Store) Dialect() DialectName { return s.dialect.Name }
+func (s *Store) Dialect() db.DialectName { return s.Handle.Dialect.Name }

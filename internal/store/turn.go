@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -35,20 +36,20 @@ const (
 // overdue.ErrSlow if the server has ended the statement after 2 s, and orderclose.ErrUnavailable whenever the database failed.
 func (s *Store) ReadOverdue(ctx context.Context, w overdue.Window) (overdue.Found, error) {
 	found, err := s.readOverdue(ctx, w)
-	return found, s.failed(ctx, err, "read the overdue orders from %v to %v", w.After.Due, w.To)
+	return found, s.FailedTo(ctx, err, "read the overdue orders from %v to %v", w.After.Due, w.To)
 }
 
 func (s *Store) readOverdue(ctx context.Context, w overdue.Window) (found overdue.Found, err error) {
 	found.All = true
-	in, err := s.allTables(ctx)
+	in, err := s.AllTables(ctx)
 	if err != nil || len(in) == 0 {
 		return found, err
 	}
-	delays, err := s.delays(s.gorm.WithContext(ctx))
+	delays, err := s.Delays(s.Gorm.WithContext(ctx))
 	if err != nil {
 		return found, err
 	}
-	query, args := s.q.overdueRows(in, delays, w)
+	query, args := s.Q.OverdueRows(in, delays, w)
 	err = s.limited(ctx, query, args, func(rows *sql.Rows) error { return s.overdueRow(ctx, rows, &found) })
 	return found, err
 }
@@ -60,15 +61,15 @@ func (s *Store) overdueRow(ctx context.Context, rows *sql.Rows, found *overdue.F
 	var o orderclose.Order
 	var key sql.RawBytes
 	var created, due any
-	err = rows.Scan(&id, nullable(&o.Category), &created, &due, &key, &last, &full)
+	err = rows.Scan(&id, db.Nullable(&o.Category), &created, &due, &key, &last, &full)
 	if err != nil || !found.All { // not All: it is beyond the range that came least far
 		return err
 	}
-	if o.Due, _, err = s.q.due.Decode(due); err != nil {
-		return unavailable(ctx, err) // the mapping is wrong, not an order
+	if o.Due, _, err = s.Q.Due.Decode(due); err != nil {
+		return db.Unavailable(ctx, err) // the mapping is wrong, not an order
 	}
 	o.ID = id.String
-	o.CreatedAt, _, _ = s.q.created.Decode(created) // a page must not end at a creation time that is not a time
+	o.CreatedAt, _, _ = s.Q.Created.Decode(created) // a page must not end at a creation time that is not a time
 	if last.Int64 == 1 {
 		found.Orders = append(found.Orders, o)
 	}
@@ -82,26 +83,26 @@ func (s *Store) overdueRow(ctx context.Context, rows *sql.Rows, found *overdue.F
 // not know. It is one statement. Once a minute it also looks whether row-level security may hide orders; then the error is a *MappingError.
 func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
 	if !within(&s.seesAll, seesAllFor) {
-		if err := s.seesAllRows(ctx); err != nil {
+		if err := s.SeesAllRows(ctx); err != nil {
 			return b, err
 		}
 		s.seesAll.Store(new(time.Now()))
 	}
 	due, args := "1", []any{}
-	if !s.q.m.ByRule && !within(&s.quietSlow, quietRest) {
-		in, err := s.allTables(ctx)
+	if !s.Q.M.ByRule && !within(&s.quietSlow, quietRest) {
+		in, err := s.AllTables(ctx)
 		if err != nil {
-			return b, s.failed(ctx, err, "read the clock and the pauses")
+			return b, s.FailedTo(ctx, err, "read the clock and the pauses")
 		}
-		due, args = s.q.anyDue(in, at)
+		due, args = s.Q.AnyDue(in, at)
 	}
 	query := "SELECT oc_now, oc_due, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now, " + due +
 		" AS oc_due) AS oc_clock LEFT JOIN pauses ON 1 = 1"
-	err = s.limited(ctx, query, append([]any{s.dialect.now()}, args...), func(rows *sql.Rows) error {
+	err = s.limited(ctx, query, append([]any{s.Handle.Dialect.Now()}, args...), func(rows *sql.Rows) error {
 		var p wire.Pause
 		var path sql.NullString
 		var due int
-		err := rows.Scan(timeInto(&b.Now), &due, &path, nullable(&p.Category), timeInto(&p.Until), nullable(&p.Reason), timeInto(&p.CreatedAt))
+		err := rows.Scan(db.TimeInto(&b.Now), &due, &path, db.Nullable(&p.Category), db.TimeInto(&p.Until), db.Nullable(&p.Reason), db.TimeInto(&p.CreatedAt))
 		if err == nil && path.Valid && p.Until.After(b.Now.Add(-pausesFor)) {
 			b.Pauses = append(b.Pauses, p)
 		}
@@ -112,7 +113,7 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 		s.quietSlow.Store(new(time.Now()))
 		return s.BeginTurn(ctx, at)
 	}
-	return b, s.failed(ctx, err, "read the clock and the pauses")
+	return b, s.FailedTo(ctx, err, "read the clock and the pauses")
 }
 
 // within reports whether a moment was less than d ago. A moment that is nil never was.
@@ -124,21 +125,21 @@ func within(moment *atomic.Pointer[time.Time], d time.Duration) bool {
 // limited executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
 func (s *Store) limited(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
 	limit, limited := cmp.Or(s.readLimit, readLimit), ctx
-	switch s.dialect.Name {
-	case MySQL: // MariaDB executes the first comment, and MySQL takes the second for a hint
+	switch s.Handle.Dialect.Name {
+	case db.MySQL: // MariaDB executes the first comment, and MySQL takes the second for a hint
 		query = fmt.Sprintf("/*M!100600 SET STATEMENT max_statement_time = %v FOR */ SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s", limit.Seconds(),
 			limit.Milliseconds(), strings.TrimPrefix(query, "SELECT "))
-		err = eachRow(s.gorm.WithContext(ctx), query, args, each)
-	case Postgres: // a setting of the session would be that of another client behind a pooler
+		err = db.EachRow(s.Gorm.WithContext(ctx), query, args, each)
+	case db.Postgres: // a setting of the session would be that of another client behind a pooler
 		ctx := context.WithValue(ctx, postgres.StatementTimeout{}, limit)
-		err = s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return eachRow(tx, query, args, each) }, &sql.TxOptions{ReadOnly: true})
+		err = s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return db.EachRow(tx, query, args, each) }, &sql.TxOptions{ReadOnly: true})
 	default:
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
-		err = eachRow(s.gorm.WithContext(limited), query, args, each)
+		err = db.EachRow(s.Gorm.WithContext(limited), query, args, each)
 	}
-	if err != nil && ctx.Err() == nil && (hasCode(err, slowCodes) || errors.Is(limited.Err(), context.DeadlineExceeded)) {
+	if err != nil && ctx.Err() == nil && (db.HasCode(err, db.SlowCodes) || errors.Is(limited.Err(), context.DeadlineExceeded)) {
 		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, overdue.ErrSlow, err)
 	}
 	return err

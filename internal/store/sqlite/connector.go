@@ -10,7 +10,7 @@ import (
 	"github.com/glebarez/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 )
 
 // connector opens connections to one database, and keeps a connection open itself:
@@ -23,12 +23,12 @@ type connector struct {
 }
 
 func newConnector(dsn string) (*connector, error) {
-	db, err := sql.Open(sqlite.DriverName, "") // the driver is not exported
+	pool, err := sql.Open(sqlite.DriverName, "") // the driver is not exported
 	if err != nil {
 		return nil, err
 	}
-	d := db.Driver()
-	if err := db.Close(); err != nil {
+	d := pool.Driver()
+	if err := pool.Close(); err != nil {
 		return nil, err
 	}
 	keepAlive, err := d.Open(dsn)
@@ -48,22 +48,22 @@ func (c *connector) Driver() driver.Driver { return c.driver }
 func (c *connector) Close() error { return c.keepAlive.Close() }
 
 // fault returns the cause of an error of the driver.
-func fault(err error) store.Fault {
+func fault(err error) db.Fault {
 	e, ok := errors.AsType[*gosqlite.Error](err)
 	if !ok {
-		return store.ServerFault(err) // an error that Options.Through injected
+		return db.ServerFault(err) // an error that Options.Through injected
 	}
 	switch e.Code() {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-		return store.FaultDuplicate
+		return db.FaultDuplicate
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return store.FaultRetry
+		return db.FaultRetry
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
 		sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_INTERRUPT:
-		return store.FaultUnavailable
+		return db.FaultUnavailable
 	default:
-		return store.FaultOrder
+		return db.FaultOrder
 	}
 }

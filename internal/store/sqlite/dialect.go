@@ -2,39 +2,61 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/store"
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // dialect returns the dialect of SQLite. clock is the current time. SQLite has no row locks: the
 // transaction must take the write lock when it begins.
-func dialect(clock func() time.Time) store.Dialect {
-	return store.Dialect{
-		Name:       store.SQLite,
-		Clock:      clock,
+func dialect(clock func() time.Time) db.Dialect {
+	return db.Dialect{
+		Name:       db.SQLite,
 		UnixMillis: true,
+		OneWriter:  true,
+		Clock:      clock,
+		Now:        func() any { return clock().UnixMilli() },
+		Millis:     func() any { return clock().UnixMilli() },
 		Fault:      fault,
 		// Without statistics, SQLite uses the index on status and due for a list of ids.
 		Unindexed:    "+",
 		ReleaseStock: releaseStock,
+		ReleaseWaits: func(*gorm.DB) (bool, error) { return false, nil },
 		Triggers: func(tables []string) string {
 			return "(SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('" + strings.Join(tables, "', '") + "'))"
 		},
+		HereSQL:  "''",
 		HasTable: "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 		Tables:   "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
 		DeleteByID: func(table string) string {
 			return "DELETE FROM " + table + " WHERE id IN (SELECT value FROM json_each(?))"
 		},
-		Dispatch: newDispatchedRows().dispatch,
+		Dispatch:     newDispatchedRows().dispatch,
+		SessionLock:  noLock,
+		OnTx:         db.AsWritten,
+		JSONArray:    "JSON_ARRAY",
+		ReadOnly:     "SELECT 0",
+		Describe:     func(*gorm.DB, string, string) (t mapping.Table, ok bool, err error) { return t, false, nil },
+		Rows:         db.Values,
+		ScannedTable: func(context.Context, *gorm.DB, string) (string, error) { return "", nil },
+		Distinct:     db.GroupBy,
+		Snapshot:     &sql.TxOptions{},
 	}
 }
 
+// noLock is db.Dialect.SessionLock: only one process may migrate.
+func noLock(context.Context, *sql.DB, string, time.Duration) (release func(context.Context), err error) {
+	return func(context.Context) {}, nil
+}
+
 func releaseStock(s *mapping.Stock, n int) string {
-	set, where := store.ReleaseStock(s, "")
+	set, where := db.ReleaseStock(s, "")
 	names, row, on := "sku, quantity", "(?, ?)", ""
 	if s.Location.Column != "" {
 		names, row, on = "sku, location, quantity", "(?, ?, ?)", " AND s."+mapping.Quote(s.Location.Column)+" = v.location"
@@ -54,10 +76,10 @@ func newDispatchedRows() *dispatchedRows {
 	return &dispatchedRows{mutex: make(chan struct{}, 1), ids: map[int64]bool{}}
 }
 
-// dispatch implements store.Dialect.Dispatch. A transaction that waits for Kafka would block all others.
+// dispatch implements db.Dialect.Dispatch. A transaction that waits for Kafka would block all others.
 // This process remembers which rows its dispatchers have, and only reading and deleting use the database. A
 // second process with the same database does not know these rows, and may publish them again.
-func (r *dispatchedRows) dispatch(ctx context.Context, d store.Dispatching) (int, error) {
+func (r *dispatchedRows) dispatch(ctx context.Context, d db.Dispatching) (int, error) {
 	var rows []wire.OutboxRow
 	err := r.with(ctx, func(ids map[int64]bool) error {
 		all, err := d.Read(d.Limit + len(ids))

@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -57,12 +58,12 @@ func OpenWith(path string, o Options) (*store.Store, error) {
 	}
 	pool := sql.OpenDB(c)
 	pool.SetMaxOpenConns(1)
-	db, err := gorm.Open(gormsqlite.Dialector{Conn: pool}, store.GormConfig())
+	of, err := gorm.Open(gormsqlite.Dialector{Conn: pool}, db.GormConfig())
 	if err != nil {
 		_ = pool.Close()
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
 	}
-	s, err := store.New(db, dialect(o.Now), o.Orders, "")
+	s, err := store.New(of, dialect(o.Now), o.Orders, "")
 	if err != nil {
 		_ = pool.Close()
 		return nil, err

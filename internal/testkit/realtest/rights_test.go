@@ -26,8 +26,9 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -36,6 +37,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
@@ -61,7 +63,7 @@ func TestSecure_EachPartWorksWithItsRights(t *testing.T) {
 			parts = append(parts, row[0])
 		}
 	}
-	oneDatabaseAfterAnother(t, func(t *testing.T, servers config.Servers, d database) {
+	oneDatabaseAfterAnother(t, func(t *testing.T, servers environ.Servers, d database) {
 		t.Parallel()
 		b := newBroker(t, parts...)
 		_, security := b.mutual("admin")
@@ -84,7 +86,7 @@ func TestSecure_EachPartWorksWithItsRights(t *testing.T) {
 				s.configure()
 				s.openDatabase(servers.DSN, d, rows.Database)
 				if len(ofKafka[s.part]) > 0 && s.part != "operator" { // which creates topics
-					must.Do(t, apply(t.Context(), admin, ops.TopicSpecs(s.cfg)))
+					must.Do(t, apply(t.Context(), admin, topics.Specs(s.cfg)))
 				}
 				play := plays[s.part]
 				if _, ofRoom := rows.Play[s.part]; ofRoom {
@@ -467,7 +469,7 @@ func (s *seat) compensator() {
 			"+ INTERVAL 50 SECOND, 1)")
 	s.put(s.cfg.Topics.DeadLetter)
 	s.run(func(string) error {
-		state, err := ops.NewControl(s.admin, s.cfg.Topics.Control).Read(s.t.Context(), time.Now())
+		state, err := control.New(s.admin, s.cfg.Topics.Control).Read(s.t.Context(), time.Now())
 		if err == nil && len(state.Sweeps) == 0 {
 			err = errors.New("no sweep is recorded")
 		}
@@ -561,7 +563,7 @@ func (s *seat) rule() {
 
 // migrate creates the schema.
 func (s *seat) migrate() {
-	s.cli([]string{config.EnvDSN + "=" + s.dsn}, "migrate")
+	s.cli([]string{environ.EnvDSN + "=" + s.dsn}, "migrate")
 	expect.NoError(s.t, s.byKey().RecordDelays(s.t.Context()))
 }
 
@@ -574,9 +576,9 @@ func (s *seat) viewer() {
 		s.put(topic, s.record("due", time.Minute))
 	}
 	s.cli(s.user.env, "status", "dlq ls", "sweeps")
-	dsn := config.EnvDSN + "=" + s.dsn
+	dsn := environ.EnvDSN + "=" + s.dsn
 	s.cli([]string{dsn}, "order good", "audit --from 3h", "payments late", "actions")
-	s.cli([]string{dsn, config.EnvBrokers + "=127.0.0.1:1"}, "status") // which needs Kafka, whether it answers or not
+	s.cli([]string{dsn, environ.EnvBrokers + "=127.0.0.1:1"}, "status") // which needs Kafka, whether it answers or not
 	db := s.open(store.Options{})
 	must.Do(s.t, db.Migrated(s.t.Context()))
 	must.Get(db.SweepHours(s.t.Context(), topics.Close, time.Time{}, 1))(s.t)
@@ -587,7 +589,7 @@ func (s *seat) viewer() {
 // operator fixes every kind of drift, in delay topics and in others, replays, and redrives a dead letter that is due and one that is not. Then it pauses
 // closing, resumes it, resolves a late payment, and writes the event of a close again.
 func (s *seat) operator() {
-	for _, spec := range ops.TopicSpecs(s.cfg) {
+	for _, spec := range topics.Specs(s.cfg) {
 		switch spec.Name {
 		case s.cfg.Buckets[0].Topic, s.cfg.Topics.Close:
 			spec.Partitions, spec.Retention = 1, time.Hour
@@ -613,6 +615,6 @@ func (s *seat) operator() {
 	s.exec("INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', UTC_TIMESTAMP(3))",
 		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)"+
 			" VALUES ('good', 'closed', UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE, 'sweep', 0, 0)")
-	s.cli([]string{config.EnvDSN + "=" + s.dsn}, "pause --for 1m --reason one", "pause --for 1m --reason two", "resume",
+	s.cli([]string{environ.EnvDSN + "=" + s.dsn}, "pause --for 1m --reason one", "pause --for 1m --reason two", "resume",
 		"payments resolve 17 --refunded --yes", "events again --from 3h --yes")
 }

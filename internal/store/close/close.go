@@ -1,0 +1,199 @@
+package close
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/schema"
+)
+
+// Closer closes orders, previews and tries closes, and pauses them.
+type Closer struct {
+	*schema.Checker
+	stuck     sync.Map     // until when nobody waits for a hotRow
+	lastClose atomic.Int64 // when an order was closed last, in Unix nanoseconds
+	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
+	crowdedUntil atomic.Int64
+	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
+	stockTurn chan time.Time
+	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
+	watch     atomic.Bool          // a table that a close writes has a trigger
+}
+
+// maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
+const maxRounds = 5
+
+// CloseOrders closes the orders of reqs that are unpaid and due by the database's clock. In the same
+// transaction it releases their stock, and writes a receipt and an outbox event for each. Most calls are one
+// transaction; orders that it leaves out because others lock their stock are tried again in further ones. It returns an
+// outcome for each request, in the order of reqs. Orders whose rows show that they cannot be closed are Failed, if others are closed with
+// them. If several requests name one order, the first gets the verdict; the
+// others get AlreadyClosed if it closed.
+//
+// On an error no order was closed, unless the answer to the commit was lost. If that commit was done, the next call
+// answers AlreadyClosed.
+//
+// The error tells what to do:
+//
+//   - orderclose.ErrUnavailable: the database failed, and no order caused it. The error also
+//     wraps the context's error if the context ended.
+//   - orderclose.ErrPaused, with ErrUnavailable and ErrNoOrderAtFault: all orders are paused. If only some
+//     categories are paused, their orders are Paused, and there is no error.
+//   - orderclose.ErrNoOrderAtFault, with ErrUnavailable: every batch would fail. It is missing after the
+//     read timeout: then an order may have made the database hang. It is missing too if the server refuses a statement,
+//     and accepts the writes of a close without an order right after: then a trigger may refuse one of the orders.
+//   - orderclose.ErrContended: other transactions lock rows of some orders, again and again.
+//     The batch without these orders can succeed. If the database can name the locked orders,
+//     there is no error: these orders are Contended, and the others are closed.
+//   - Any other error: some order caused it. The batch without that order can succeed.
+//
+// An order whose own row another transaction locks is Contended at once. If another transaction locks one of its lines, or a row of
+// its stock for longer than stockWait, the order is left out. It is Contended if its lines are locked, and otherwise after roundsFor.
+func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	began := time.Now()
+	c, err := s.closeUnlocked(ctx, path, reqs)
+	if err != nil {
+		c, err = s.closeOthers(ctx, path, reqs, err)
+	}
+	if err != nil {
+		s.Q.Tables.Forget() // one may have been dropped
+		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {
+			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
+		}
+		if ids, _ := s.Distinct(reqs); len(ids) == 1 {
+			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
+			if calls.CauseOf(err) != "" {        // its text names the order
+				return nil, err
+			}
+		}
+		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
+	}
+	out := c.outcomes(reqs)
+	if slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Closed }) {
+		s.lastClose.Store(time.Now().UnixNano())
+	}
+	return out, nil
+}
+
+// ClosedWithin reports whether this Store has closed an order within the last while. Then the database
+// takes writes, and Writable need not ask.
+func (s *Closer) ClosedWithin(last time.Duration) bool {
+	return time.Since(time.Unix(0, s.lastClose.Load())) < last
+}
+
+// mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have
+// made the database hang, so ErrUnavailable does not clear the orders of the call.
+func (s *Closer) mayBeHung(took time.Duration) bool {
+	return s.AnswerLimit > 0 && took >= s.AnswerLimit
+}
+
+// mayBeOrders reports whether an order may be the cause of an error that says that the server cannot work. A trigger may raise any
+// error, or call a routine that is gone, for one order. Then the server accepts the writes of a close without that order.
+func (s *Closer) mayBeOrders(ctx context.Context, err error) bool {
+	if !db.Raisable(err) || s.Writable(ctx) != nil {
+		return false
+	}
+	problems, err := s.CheckOnClose(ctx)
+	return err == nil && len(problems) == 0
+}
+
+// MaxBatch implements closer.Store. While shops and closes compete for the stock, transactions are small, so that they are short.
+func (s *Closer) MaxBatch() int {
+	if s.isCrowded() {
+		return crowdedBatch
+	}
+	return 0
+}
+
+// closeUnlocked closes the orders that no other transaction locks. Orders that it left out because of their
+// stock it tries again for roundsFor, in transactions of their own. Each of these first waits, with
+// nothing locked, for the row of stock that most of them need.
+func (s *Closer) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*Rows, error) {
+	ids, requests := s.Distinct(reqs)
+	candidates, err := s.Candidates(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	all := s.newClosing(nil, requests, candidates)
+	var turn *hotRow
+	for began, n := time.Now(), 0; ; n++ {
+		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
+		switch {
+		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
+			return nil, err
+		case err != nil && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
+			s.closeApart(ctx, path, all, ids, turn)
+			return &all.Rows, nil
+		case err != nil:
+			return &all.Rows, nil // what this transaction left is contended still
+		}
+		all.add(c)
+		ids, turn = slices.DeleteFunc(ids, func(id string) bool { return !c.leftOut[id] }), c.turn
+		if turn == nil || n > 0 && time.Since(began) > roundsFor || !retry.Sleep(ctx, roundPause) {
+			return &all.Rows, nil
+		}
+	}
+}
+
+// closeRound is one transaction of closeUnlocked. It is tried again after a lock that another way of closing can
+// avoid.
+func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest,
+	candidates db.Candidates, turn *hotRow) (c *closing, err error) {
+	locked := map[string]bool{} // orders with locked lines
+	waited := false             // for the stock, in vain
+	for range maxRounds {
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
+		c, err = s.tryClose(ctx, path, left, requests, candidates, turn)
+		switch {
+		case errors.Is(err, errWatch): // once more, with a look at the stock before
+		case errors.Is(err, errLinesLocked):
+			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
+		case errors.Is(err, errStockLocked) && turn == nil:
+			if waited { // twice: it was more than another close
+				s.crowded()
+			}
+			waited = true
+			retry.Sleep(ctx, roundPause)
+		case err == nil:
+			maps.Copy(c.Contended, locked)
+			return c, nil
+		default:
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// tryClose closes orders in one transaction. The closing holds what became of each order.
+func (s *Closer) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates db.Candidates,
+	turn *hotRow) (*closing, error) {
+	var c *closing
+	defer func() { c.endStockTurn() }()
+	err := s.Transact(ctx, func(tx *gorm.DB) error {
+		c.endStockTurn() // the commit of the last try has failed
+		c = s.newClosing(tx, requests, candidates)
+		c.Locks, c.path, c.turn = SkipLocked, path, turn
+		c.stockFirst, c.watched = turn != nil || s.isCrowded(), s.watch.Load()
+		err := c.run(ids)
+		if err != nil {
+			c.endStockTurn() // before a pause of transact
+		}
+		return err
+	})
+	return c, err
+}

@@ -1,0 +1,186 @@
+package close
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// closeOthers closes the orders of a batch that failed, without those whose rows show that they cannot be closed. These are Failed, with
+// the error of a close of each alone. So a batch with many of them takes one further transaction, and no search. err is the error of the
+// batch; closeOthers returns it if no order is at fault, or none shows.
+func (s *Closer) closeOthers(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest, err error) (*Rows, error) {
+	if ids, _ := s.Distinct(reqs); len(ids) < 2 || ctx.Err() != nil ||
+		errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
+		return nil, err
+	}
+	read, refused, failed := s.refused(ctx, path, reqs)
+	if failed != nil || len(refused) == 0 {
+		return nil, err
+	}
+	c := read
+	rest := slices.DeleteFunc(slices.Clone(reqs), func(r orderclose.CloseRequest) bool { return refused[r.OrderID] != nil })
+	if len(rest) > 0 {
+		if c, err = s.closeUnlocked(ctx, path, rest); err != nil {
+			return nil, err
+		}
+	}
+	c.fail(read, refused)
+	return c, nil
+}
+
+// fail makes orders Failed that were read.
+func (c *Rows) fail(read *Rows, refused map[string]error) {
+	for id, why := range refused {
+		row := read.Orders[id]
+		row.Verdict, row.err = orderclose.Failed, why
+		c.Orders[id] = row
+		delete(c.Contended, id)
+	}
+}
+
+// closeApart closes orders of a further round of closeUnlocked whose transaction has failed by the fault of one of them: all but those whose
+// rows show a fault, each in a transaction of its own, for another roundsFor. all takes the results.
+func (s *Closer) closeApart(ctx context.Context, path orderclose.Path, all *closing, ids []string, turn *hotRow) {
+	reqs := make([]orderclose.CloseRequest, len(ids))
+	for i, id := range ids {
+		reqs[i] = all.requests[id]
+	}
+	read, refused, err := s.refused(ctx, path, reqs)
+	if err != nil {
+		return // they are contended still
+	}
+	all.fail(read, refused)
+	for began, i := time.Now(), 0; i < len(ids) && time.Since(began) < roundsFor; i++ {
+		if refused[ids[i]] != nil {
+			continue
+		}
+		c, err := s.closeRound(ctx, path, ids[i:i+1], all.requests, all.Candidates, turn)
+		switch {
+		case err == nil:
+			all.add(c)
+		case errors.Is(err, orderclose.ErrUnavailable):
+			return
+		case !errors.Is(err, orderclose.ErrContended):
+			all.fail(read, map[string]error{ids[i]: s.withCause(ctx, reqs[i], err)})
+		}
+	}
+}
+
+// refused returns what it has read of orders, and why their rows refuse some of those that a close would close now: they have a receipt,
+// or lines that are wrong, or a SKU whose row of stock is missing, has a NULL or too little reserved. If less is reserved than several
+// orders hold together, the first ones get it. It locks nothing. Receipts are read before the orders: a close that commits in between has
+// closed its order, and nobody refuses that.
+func (s *Closer) refused(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*Rows, map[string]error, error) {
+	ids, _ := s.Distinct(reqs)
+	receipts, refused := map[string]error{}, map[string]error{}
+	for part := range slices.Chunk(ids, db.MaxIn) {
+		err := EachReceipt(s.Gorm.WithContext(ctx), part, func(id string, r *ReceiptRow) { receipts[id] = closedBefore(id, r) })
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := s.ReadForClose(ctx, path, reqs)
+	if err != nil {
+		return nil, nil, err
+	}
+	holds := map[string]moves{} // by order
+	for _, t := range sorted(c.won) {
+		for _, id := range c.won[t] {
+			holds[id] = s.newMoves()
+			if receipts[id] != nil {
+				refused[id] = receipts[id]
+			}
+		}
+		for part := range slices.Chunk(c.won[t], db.MaxIn) {
+			if err := c.holds(t, part, holds, refused); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return c, refused, c.refusedByStock(ids, holds, refused)
+}
+
+// holds reads what orders hold of each table of stock.
+func (c *Rows) holds(t *db.Table, ids []string, holds map[string]moves, refused map[string]error) error {
+	if t.Lines == "" {
+		return nil
+	}
+	all, unreadable, err := c.S.ReadLines(c.Tx, t.CountedLines, ids)
+	for i := range all {
+		if err == nil {
+			err = strayLine(ids, all[i])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		for _, l := range all[i] {
+			c.S.add(holds[l.Order], i, l)
+			refused[l.Order] = cmp.Or(refused[l.Order], unreadable[l.Order], outOfRange(l))
+		}
+	}
+	for id, why := range unreadable {
+		if _, asked := holds[id]; asked {
+			refused[id] = cmp.Or(refused[id], why)
+		}
+	}
+	maps.DeleteFunc(refused, func(_ string, why error) bool { return why == nil })
+	return nil
+}
+
+// refusedByStock adds the orders that the rows of the stock refuse.
+func (c *Rows) refusedByStock(ids []string, holds map[string]moves, refused map[string]error) error {
+	rows := make([]map[string]quantities, len(c.S.Q.M.Stock))
+	for i, stock := range c.S.Q.M.Stock {
+		skus := map[string]bool{}
+		for _, moved := range holds {
+			for sku := range moved[i] {
+				skus[sku] = true
+			}
+		}
+		var err error
+		if rows[i], err = c.S.readQuantities(c.Tx, stock, slices.Sorted(maps.Keys(skus))); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		if moved := holds[id]; moved != nil && refused[id] == nil {
+			if why := takeBack(c.S.Q.M.Stock, moved, rows); why != nil {
+				refused[id] = why
+			}
+		}
+	}
+	return nil
+}
+
+// takeBack takes off the reserved quantities what an order holds, or returns why it cannot.
+func takeBack(tables []*mapping.Stock, moved moves, rows []map[string]quantities) error {
+	for i, stock := range tables {
+		for _, sku := range slices.Sorted(maps.Keys(moved[i])) {
+			r, exists := rows[i][sku]
+			if why := r.refuses(stock, sku, exists, moved[i][sku]); why != nil {
+				return why
+			}
+		}
+		if why := oneRow(stock, moved[i], rows[i]); why != nil {
+			return why
+		}
+	}
+	for i := range tables {
+		for sku, quantity := range moved[i] {
+			r := rows[i][sku]
+			r.reserved.Int64 -= quantity
+			rows[i][sku] = r
+		}
+	}
+	return nil
+}

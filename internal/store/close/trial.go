@@ -1,0 +1,265 @@
+package close
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+const (
+	// trialWithin bounds a trial, with all its waits for locks.
+	trialWithin = 2 * time.Second
+	// trialOrders is how many unpaid orders a trial looks at, until it finds one that nobody locks.
+	trialOrders = 20
+)
+
+// ErrNoTrial says that TryClose could not try a close, and why.
+var ErrNoTrial = errors.New("no close was tried")
+
+// Trial is what a close would have changed.
+type Trial struct {
+	OrderID string   `json:"order_id,omitempty"` // empty: there is no unpaid order
+	Changes []string `json:"changes"`            // in words, table by table
+}
+
+// TryClose closes one unpaid order that no other transaction locks, in a transaction that it rolls back. It runs the statements of a close, and takes the
+// order for due. Values of AUTO_INCREMENT and of sequences are used up. The error is a *MappingError if the tables or their data do not let the order be
+// closed, wraps ErrNoTrial if that could not be tried, or orderclose.ErrUnavailable if the database failed.
+func (s *Closer) TryClose(ctx context.Context) (Trial, error) {
+	if !s.Dialect.TellsTables() {
+		return Trial{}, fmt.Errorf("%w: on %s the transaction would lock the whole database", ErrNoTrial, s.Dialect.Name)
+	}
+	if err := s.CheckMapping(ctx); err != nil {
+		return Trial{}, err
+	}
+	orders, err := s.ordersToTry(ctx)
+	if err != nil || len(orders) == 0 {
+		return Trial{}, err
+	}
+	t, err := s.tryOrders(ctx, orders)
+	if err != nil {
+		return Trial{}, s.trialError(ctx, t, err)
+	}
+	return t.Trial, nil
+}
+
+// tryOrders tries orders until one is closed. The trial is that of the last order.
+func (s *Closer) tryOrders(ctx context.Context, orders []orderclose.Order) (t *trial, err error) {
+	err = s.Gorm.WithContext(ctx).Connection(func(conn *gorm.DB) error {
+		defer s.discard(conn)
+		ctx, cancel := context.WithTimeout(ctx, trialWithin)
+		defer cancel()
+		for _, o := range orders {
+			if t, err = s.try(ctx, conn, o); err != nil || t.done {
+				return err
+			}
+		}
+		return fmt.Errorf("%w: other transactions lock each unpaid order that was looked at; try again", ErrNoTrial)
+	})
+	return t, err
+}
+
+// ordersToTry returns unpaid orders: some that are not due yet, since nobody else closes those, then others.
+func (s *Closer) ordersToTry(ctx context.Context) ([]orderclose.Order, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.DueBetween(ctx, now, s.Q.Latest(), orderclose.Order{}, trialOrders/2)
+	if err != nil {
+		return nil, err
+	}
+	overdue, err := s.Overdue(ctx, now, orderclose.Order{}, trialOrders-len(waiting))
+	return append(waiting, overdue...), err
+}
+
+// trial is one attempt of TryClose.
+type trial struct {
+	Trial
+	closing *closing
+	done    bool // the order was unpaid and not locked, and all statements succeeded
+}
+
+// try closes an order and rolls back.
+func (s *Closer) try(ctx context.Context, conn *gorm.DB, o orderclose.Order) (t *trial, err error) {
+	t = &trial{Trial: Trial{OrderID: o.ID}}
+	where, err := s.Candidates(ctx, []orderclose.CloseRequest{db.RequestOf(o)})
+	if err != nil {
+		return t, err
+	}
+	return t, s.undone(ctx, conn, func(tx *gorm.DB) error {
+		t.closing = s.newClosing(tx, map[string]orderclose.CloseRequest{o.ID: {}}, where)
+		t.closing.Locks, t.closing.path, t.closing.watched = SkipLocked, orderclose.PathPipeline, true
+		return t.run(o)
+	})
+}
+
+// run makes the changes of a close at the moment when the order is due, and notes them.
+func (t *trial) run(o orderclose.Order) (err error) {
+	c := t.closing
+	if err := c.ReadClock(); err != nil {
+		return err
+	}
+	if o.Due.After(c.Now) {
+		c.Now = o.Due
+	}
+	if err := orderclose.ValidateID(o.ID); err != nil {
+		return err
+	}
+	if err := c.LockOrders([]string{o.ID}); err != nil || len(c.won) == 0 {
+		return err
+	}
+	before, pieces, err := c.rows(o.ID)
+	if err == nil {
+		err = c.write()
+	}
+	if err != nil {
+		return err
+	}
+	after, _, err := c.rows(o.ID)
+	if err != nil || len(after) != len(before) {
+		return cmp.Or(err, errors.New("the close adds or removes rows of the order or of its stock"))
+	}
+	t.done, t.Changes = true, changes(before, after)
+	if c.S.Q.M.Items != nil && pieces == 0 {
+		t.Changes = append(t.Changes, "no line of the order has a quantity: no stock would come back")
+	}
+	for i, n := range c.onClosed {
+		t.Changes = append(t.Changes, fmt.Sprintf("on_close[%d]: %d rows", i, n))
+	}
+	return nil
+}
+
+// row is a row of the shop, as text.
+type row struct {
+	name            string // table and key
+	columns, values []string
+}
+
+// rows returns the row of an order that c closes, and the stock of its lines. pieces is the sum of the lines.
+func (c *closing) rows(id string) (all []row, pieces int64, err error) {
+	q := c.S.Q
+	for t := range c.won { // one
+		key := mapping.Quote(q.M.ID.Column)
+		all, err = readRows(c.Tx, t.Name, q.M.ID.Read(q.M.ID.Column), key+" IN ?", []any{q.Args([]string{id})})
+		if err != nil || t.Lines == "" {
+			return all, 0, err
+		}
+		lines, _, err := c.S.ReadLines(c.Tx, t.CountedLines, []string{id})
+		moved := c.S.newMoves()
+		for i, of := range lines {
+			for _, l := range of {
+				c.S.add(moved, i, l)
+				if i == 0 {
+					pieces += l.Quantity
+				}
+			}
+		}
+		for i, stock := range q.M.Stock {
+			if err == nil && len(moved[i]) > 0 {
+				var rows []row
+				rows, err = readStock(c.Tx, stock, slices.Sorted(maps.Keys(moved[i])))
+				all = append(all, rows...)
+			}
+		}
+		return all, pieces, err
+	}
+	return nil, 0, nil
+}
+
+// readStock reads the rows of a table of stock by their keys.
+func readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) {
+	is, read := stockKey(stock)
+	var args []any
+	for _, key := range keys {
+		args = append(args, stockArgs(stock, key)...)
+	}
+	return readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
+}
+
+// readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -. A time of a column without a
+// zone is written without one, as the column holds it.
+func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row, err error) {
+	query := "SELECT " + key + ", t.* FROM " + mapping.Quote(table) + " AS t WHERE " + condition + " ORDER BY 1"
+	err = db.EachRow(tx, query, args, func(rows *sql.Rows) error {
+		types, err := rows.ColumnTypes()
+		if err != nil {
+			return err
+		}
+		columns, err := rows.Columns()
+		r := row{columns: columns, values: make([]string, len(columns))}
+		into := make([]any, len(columns))
+		for i := range columns {
+			into[i] = db.Nullable(&r.values[i])
+		}
+		if err == nil {
+			err = rows.Scan(into...)
+			for i, t := range types {
+				if name := t.DatabaseTypeName(); name == "DATETIME" || name == "TIMESTAMP" && tx.Dialector.Name() == "postgres" {
+					r.values[i] = strings.Replace(strings.TrimSuffix(r.values[i], "Z"), "T", " ", 1)
+				}
+			}
+			r.name = table + " " + r.values[0]
+			all = append(all, r)
+		}
+		return err
+	})
+	return all, err
+}
+
+// changes returns a line for each row that differs.
+func changes(before, after []row) (lines []string) {
+	for i, b := range before {
+		var changed []string
+		for n := range b.values {
+			if old, now := b.values[n], after[i].values[n]; old != now {
+				changed = append(changed, fmt.Sprintf("%s %s -> %s", b.columns[n], cmp.Or(old, "-"), cmp.Or(now, "-")))
+			}
+		}
+		if len(changed) > 0 {
+			lines = append(lines, b.name+": "+strings.Join(changed, ", "))
+		}
+	}
+	return lines
+}
+
+// trialError says why a close failed: its mapping is wrong, or it could not be tried.
+func (s *Closer) trialError(ctx context.Context, t *trial, err error) error {
+	answered := db.ErrorCode(err) != ""
+	if wrong, ok := errors.AsType[*db.MappingError](err); ok {
+		return wrong
+	}
+	switch {
+	case errors.Is(err, ErrNoTrial):
+		return err
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return fmt.Errorf("%w: it took longer than %v; try again", ErrNoTrial, trialWithin)
+	case db.Denied(err):
+		return fmt.Errorf("%w: this user may not close orders: %w", ErrNoTrial, err)
+	case s.Dialect.Fault(err) == db.FaultRetry, errors.Is(err, orderclose.ErrContended):
+		return fmt.Errorf("%w: another transaction locks a row that the close of order %q needs; try again: %w", ErrNoTrial, t.OrderID, err)
+	case t == nil || t.closing == nil || db.HasCode(err, db.BinlogCodes) || !answered && s.Dialect.Fault(err) == db.FaultUnavailable:
+		return s.FailedTo(ctx, err, "try a close")
+	}
+	err = s.withCause(ctx, orderclose.CloseRequest{OrderID: t.OrderID}, err)
+	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err),
+		Fix: "correct the mapping, or the data of the order; nothing was changed"}
+	for _, a := range s.Q.M.Set {
+		if p.Path == "status" && strings.Contains(err.Error(), a.Column) {
+			p.Path = "set." + a.Column
+		}
+	}
+	return s.Placed([]mapping.Problem{p})
+}

@@ -1,0 +1,18 @@
+// Package db holds what the packages of the store share: connections, what differs between databases, and the statements on the tables of orders.
+// A Handle is a database with these statements; Checker, Closer and the others embed it. This package does not know them.
+//
+// The files:
+//
+//	handle.go                  a database: its mapping, its clock, its pool
+//	connector.go               the checks of a new connection, and which servers will do
+//	dialect.go                 what differs between databases
+//	mysql.go, postgres.go      each of them; the package sqlite has the third
+//	lock.go                    locks that belong to a connection
+//	statements.go              the statements on orders and lines
+//	tables.go                  the tables of orders by month; the definitions of tables, and rows that policies hide
+//	pages.go                   pages of orders by due time: the overdue ones, and those of a time
+//	pagestatements.go          the statement of a page
+//	duerule.go                 due times by rule: the delays in force
+//	sql.go                     queries and INSERTs; statements in a transaction of the shop
+//	tx.go, fault.go            transactions and their retries; the meaning of errors
+package db

@@ -1,0 +1,213 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// MySQLDialect is that of MySQL and MariaDB.
+var MySQLDialect = Dialect{
+	Name:         MySQL,
+	Clock:        time.Now,
+	Now:          func() any { return gorm.Expr("UTC_TIMESTAMP(3)") }, // never NOW(3), which is in the session's zone
+	Millis:       func() any { return gorm.Expr("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000") },
+	MicrosSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
+	TimeLayout:   "2006-01-02 15:04:05.000",
+	Fault:        ServerFault,
+	ReleaseStock: releaseStock,
+	ReleaseWaits: func(tx *gorm.DB) (bool, error) {
+		return ValueOf[bool](Own(tx), "SELECT VERSION() NOT LIKE '%MariaDB%'")
+	},
+	Triggers:    countTriggers,
+	HereSQL:     "COALESCE(DATABASE(), '')",
+	HomeSQL:     "COALESCE(DATABASE(), '')",
+	InTxSQL:     "'', FALSE, ''",
+	HasTable:    "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	Tables:      "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
+	DeleteByID:  deleteByID,
+	Dispatch:    func(_ context.Context, d Dispatching) (int, error) { return d.Locked() },
+	SessionLock: mysqlLock.lock,
+	OnTx:        AsWritten,
+	JSONArray:   "JSON_ARRAY",
+	ReadOnly:    "SELECT @@global.read_only",
+	ForceIndex:  " FORCE INDEX (%s)",
+	ForUpdate:   " FOR UPDATE",
+	SkipLocked:  " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
+	// MariaDB has no FOR SHARE, and MySQL no LOCK IN SHARE MODE that does not wait. Each executes one of the comments.
+	ShareLock:    " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
+	Describe:     describeTable,
+	Rows:         Values,
+	ScannedTable: scannedTable,
+	Distinct:     GroupBy,
+	ShortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
+	Snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+}
+
+// releaseStock returns an UPDATE that locks the SKUs in the order of the list: the join must
+// begin with the list, and use the key. MariaDB fails at the first SKU that another transaction locks, and MySQL waits for it.
+// A CASE with a thousand branches would take twice as long.
+func releaseStock(s *mapping.Stock, n int) string {
+	set, where := ReleaseStock(s, "s.")
+	columns, more := mapping.Quote(s.SKU.Column)+" AS sku", ", ?"
+	if s.Location.Column != "" {
+		columns, more = columns+", "+mapping.Quote(s.Location.Column)+" AS location", ", ?, ?"
+	}
+	return "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ UPDATE (SELECT " + columns + ", 0 AS quantity FROM " +
+		mapping.Quote(s.Table) + " WHERE FALSE" + strings.Repeat(" UNION ALL SELECT ?"+more, n) + ") AS v" +
+		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
+		" ON " + sameRow(s) + " SET " + set + " WHERE " + where
+}
+
+// deleteByID deletes each row by its key. For an IN list or a range a server may scan the table,
+// even with a hint, and the scan waits for rows that other transactions locked. The ids are in one
+// text, because a server spends longer on parsing a list of a thousand than on deleting the rows.
+func deleteByID(table string) string {
+	return "DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$')) AS v" +
+		" STRAIGHT_JOIN " + table + " AS t FORCE INDEX (PRIMARY) ON t.id = v.id"
+}
+
+// scannedTable asks MySQL how it would execute a statement. It returns the name or alias of a
+// table that has no index for the statement; empty: there is none. The error is the database's
+// refusal.
+func scannedTable(ctx context.Context, db *gorm.DB, query string) (scanned string, err error) {
+	rows, err := db.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+query)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var step struct{ SelectType, Table, Type, PossibleKeys, Extra string }
+		if err := db.ScanRows(rows, &step); err != nil {
+			return "", err
+		}
+		// A table in <> is the result of another step of the plan; neither a table function such as JSON_TABLE nor a recursive step is stored. A
+		// statement without a possible index reads all rows or all entries of an index.
+		stored := step.Table != "" && !strings.HasPrefix(step.Table, "<") && !strings.Contains(step.Extra, "Table function") &&
+			!strings.Contains(step.Extra, "Recursive")
+		if (step.Type == "ALL" || step.Type == "index") && step.PossibleKeys == "" && step.SelectType != "INSERT" && stored {
+			scanned = step.Table
+		}
+	}
+	return scanned, rows.Err()
+}
+
+// inSchema limits a query of information_schema to one table.
+const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?"
+
+// describeTable is Dialect.describe of MySQL and MariaDB.
+func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error) {
+	args := []any{database, table}
+	found, err := RowsOf(Own(tx), "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, ''), "+
+		"COALESCE(create_options, '') LIKE '%partitioned%' FROM information_schema.tables"+inSchema,
+		args, func(t *mapping.Table) []any {
+			return []any{&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine, &t.Partitioned}
+		})
+	if err != nil || len(found) == 0 {
+		return t, false, err
+	}
+	if t = found[0]; t.View {
+		return t, true, nil
+	}
+	if t.Columns, err = describeColumns(tx, args); err != nil {
+		return t, false, err
+	}
+	if t.Indexes, err = describeIndexes(tx, args); err != nil {
+		return t, false, err
+	}
+	err = tx.Raw("SELECT trigger_name FROM information_schema.triggers"+
+		" WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name", t.Schema, t.Name).Scan(&t.Triggers).Error
+	if err == nil && len(t.Triggers) == 0 {
+		err = tx.Raw(triggersUnread, t.Schema, t.Schema, t.Name).Row().Scan(&t.TriggersUnread)
+	}
+	return t, err == nil, err
+}
+
+// countTriggers is Dialect.Triggers of MariaDB. A look-up by both names opens no other table. On MySQL it is 0: most users see no triggers there,
+// so each close looks at the stock.
+func countTriggers(tables []string) string {
+	var counts []string
+	for _, name := range tables {
+		database, table := mapping.Split(name)
+		counts = append(counts, fmt.Sprintf("(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = COALESCE(NULLIF('%s', ''), DATABASE())"+
+			" AND event_object_table = '%s')", database, table))
+	}
+	return "0 /*M!100600 + " + strings.Join(counts, " + ") + " */"
+}
+
+// triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on
+// MariaDB also UPDATE. It does not know grants through a role.
+const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
+	"SELECT grantee, privilege_type FROM information_schema.user_privileges" +
+	" UNION ALL SELECT grantee, privilege_type FROM information_schema.schema_privileges WHERE ? LIKE table_schema" +
+	" UNION ALL SELECT grantee, privilege_type FROM information_schema.table_privileges WHERE table_schema = ? AND table_name = ?" +
+	") AS oc_all WHERE REPLACE(grantee, CHAR(39), '') = CURRENT_USER()" +
+	" AND (privilege_type = 'TRIGGER' OR privilege_type = 'UPDATE' AND VERSION() LIKE '%MariaDB%')"
+
+// columnsQuery reads the columns of a table. The default of a column that is the time of the INSERT has
+// several spellings in MySQL and MariaDB.
+const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS type, column_type AS definition, COALESCE(datetime_precision, 0) AS digits," +
+	" COALESCE(character_maximum_length, 0) AS length, COALESCE(collation_name, '') AS collation, is_nullable = 'YES' AS nullable," +
+	" is_nullable = 'YES' OR column_default IS NOT NULL AS `default`, LOWER(extra) LIKE '%on update%' AS on_update, " +
+	"LOWER(extra) LIKE '%auto_increment%' AS numbered," +
+	" COALESCE(LOWER(column_default) REGEXP" +
+	" '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
+	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression," +
+	" COALESCE(refers_to, '') AS refers_to FROM information_schema.columns" +
+	" LEFT JOIN (SELECT LOWER(column_name) AS referring, MIN(referenced_table_name) AS refers_to FROM information_schema.key_column_usage" + inSchema +
+	" AND referenced_table_name IS NOT NULL GROUP BY LOWER(column_name)) AS oc_keys ON referring = LOWER(column_name)" + inSchema
+
+func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error) {
+	var all []struct {
+		Name string
+		mapping.Column
+	}
+	err := tx.Raw(columnsQuery, slices.Concat(args, args)...).Scan(&all).Error
+	columns := map[string]mapping.Column{}
+	for _, c := range all {
+		columns[c.Name] = c.Column
+	}
+	return columns, err
+}
+
+// usedIndexes holds conditions on information_schema.statistics that select indexes in use, by
+// the column that they need: MySQL has invisible indexes, MariaDB ignored ones.
+var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
+
+// describeIndexes leaves out indexes that the database does not use.
+func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
+	var of []string
+	err := tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema'" +
+		" AND table_name = 'STATISTICS'").Scan(&of).Error
+	if err != nil {
+		return nil, err
+	}
+	used := ""
+	for _, column := range of {
+		used += usedIndexes[column]
+	}
+	var rows []mapping.IndexColumn
+	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), "+
+		"COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS col"+
+		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
+	return mapping.Indexes(rows), err
+}
+
+// mysqlLockName is the name of a lock on MySQL. It includes the database's name, since a lock's name is global to
+// the server. It is a hash, since a name has at most 64 characters.
+const mysqlLockName = "CONCAT('orderclose.', SHA1(CONCAT_WS('.', DATABASE(), ?)))"
+
+var mysqlLock = lockStatements{
+	Begin:   "START TRANSACTION",
+	Silence: "SET SESSION wait_timeout = %d",
+	Take:    "SELECT COALESCE(GET_LOCK(" + mysqlLockName + ", 0), 0)",
+	Held:    "SELECT COALESCE(IS_USED_LOCK(" + mysqlLockName + ") = CONNECTION_ID(), 0)",
+	Release: "DO RELEASE_ALL_LOCKS()",
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/money"
+	"github.com/orderclose/orderclose/internal/store/read"
+	"github.com/orderclose/orderclose/internal/store/schema"
+)
+
+// The names by which programs know what the packages below have.
+type (
+	DialectName    = db.DialectName
+	MappingError   = db.MappingError
+	Schema         = schema.Schema
+	SchemaError    = schema.SchemaError
+	AuditState     = schema.AuditState
+	Evidence       = schema.Evidence
+	PaidSample     = schema.PaidSample
+	Trial          = close.Trial
+	ReceiptRow     = close.ReceiptRow
+	Recorded       = money.Recorded
+	LatePayment    = money.LatePayment
+	LateSummary    = money.LateSummary
+	LateSource     = money.LateSource
+	LateResolution = money.LateResolution
+	Status         = read.Status
+	Tx             = read.Tx
+	OrderCounts    = read.OrderCounts
+	OrderHistory   = read.OrderHistory
+	OrderRow       = read.OrderRow
+	ItemRow        = read.ItemRow
+	PendingRow     = read.PendingRow
+	LedgerRow      = read.LedgerRow
+	ReceiptKey     = read.ReceiptKey
+	AuditPart      = read.AuditPart
+	AuditRow       = read.AuditRow
+	AuditRules     = read.AuditRules
+	StockFinding   = read.StockFinding
+)
+
+const (
+	MySQL, Postgres, SQLite                                      = db.MySQL, db.Postgres, db.SQLite
+	AuditOpen, AuditExcluded, AuditPaid, AuditClosed, AuditOther = schema.AuditOpen, schema.AuditExcluded, schema.AuditPaid, schema.AuditClosed, schema.AuditOther
+	RecordedPaid, RecordedAlready, RecordedLate                  = money.RecordedPaid, money.RecordedAlready, money.RecordedLate
+	SourceCallback, SourceRecheck, SourceSameID                  = money.SourceCallback, money.SourceRecheck, money.SourceSameID
+	Refunded, Reopened                                           = money.Refunded, money.Reopened
+	Unpaid, Paid, Closed, Cancelled                              = read.Unpaid, read.Paid, read.Closed, read.Cancelled
+	CountLimit                                                   = read.CountLimit
+)
+
+var (
+	ErrLocked, ErrDelays, ErrServer             = db.ErrLocked, db.ErrDelays, db.ErrServer
+	Classify, Denied, Passes                    = db.Classify, db.Denied, db.Passes
+	WriteDelays, WriteMigrations                = db.WriteDelays, schema.WriteMigrations
+	ErrNoTrial, ErrNoCategory                   = close.ErrNoTrial, close.ErrNoCategory
+	ExpandEvent, JudgeStock                     = close.ExpandEvent, read.JudgeStock
+	ErrBadPayment, ErrNoOrder, ErrUnnamedStatus = money.ErrBadPayment, money.ErrNoOrder, money.ErrUnnamedStatus
+	ErrNoLatePayment, ErrResolvedBefore         = money.ErrNoLatePayment, money.ErrResolvedBefore
+)

@@ -1,0 +1,125 @@
+package read
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// CountLimit bounds how many orders of a table CountOrders counts for each number: a shop may have a hundred
+// million orders with a status. A number that is not smaller says at least how many there are.
+const CountLimit = 1_000_000
+
+// OrderCounts says how many orders have which state. An operator who sees the numbers notices a
+// mapping that is wrong. Overdue, Waiting, Excluded and Never are together From.
+type OrderCounts struct {
+	At       time.Time `json:"at"`       // the database's clock
+	From     int64     `json:"from"`     // unpaid orders: those with the status Status.From
+	To       int64     `json:"to"`       // orders with the status Status.To
+	Overdue  int64     `json:"overdue"`  // unpaid orders that are due
+	Waiting  int64     `json:"waiting"`  // unpaid orders that are not due yet
+	Excluded int64     `json:"excluded"` // unpaid orders with a due time that Mapping.Where or Mapping.NotBefore excludes
+	Never    int64     `json:"never"`    // unpaid orders whose due time means never: NULL, 0, or beyond what the column's type can be
+	// Oldest is the first due time of the overdue orders, and Farthest the last one of the waiting orders; the zero time: there are none.
+	Oldest   time.Time `json:"oldest"`
+	Farthest time.Time `json:"farthest"`
+}
+
+// CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
+// the index on status and due time for each order, and without that index the whole table. Never is what is left of From, at least. The error
+// wraps orderclose.ErrUnavailable if the database failed.
+func (s *Reader) CountOrders(ctx context.Context) (c OrderCounts, err error) {
+	if c.At, err = s.Now(ctx); err != nil {
+		return c, err
+	}
+	in, err := s.AllTables(ctx)
+	for _, t := range in {
+		if err == nil {
+			err = s.countTable(ctx, t, &c)
+		}
+	}
+	c.Never = max(c.From-c.Overdue-c.Waiting-c.Excluded, 0) //mutant:never-uncounted
+	return c, s.FailedTo(ctx, err, "count the orders")
+}
+
+// HasClosed reports whether any order was closed in this database.
+func (s *Reader) HasClosed(ctx context.Context) (bool, error) {
+	n, err := s.Count(ctx, "SELECT 1 FROM receipts LIMIT 1", nil)
+	return n > 0, s.FailedTo(ctx, err, "look for a receipt")
+}
+
+func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts) error {
+	m := s.Q.M
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
+		n, err := s.Count(ctx, withStatus, []any{status.Arg(), CountLimit})
+		if err != nil {
+			return err
+		}
+		*to += n
+	}
+	n, oldest, _, err := s.countDue(ctx, t, s.Q.OpenPage(c.At, orderclose.Order{}, CountLimit))
+	if c.Overdue += n; n > 0 && (c.Oldest.IsZero() || oldest.Before(c.Oldest)) {
+		c.Oldest = oldest
+	}
+	if err == nil && s.Q.Excludes {
+		n, err = s.CountPage(ctx, t, s.Q.ExcludedPage(t, s.Q.Latest(), orderclose.Order{}, CountLimit))
+		c.Excluded += n
+	}
+	if err == nil {
+		next := orderclose.Order{Due: c.At.Add(s.Q.Due.Step())} // the column's next value, since Arg rounds down
+		var farthest time.Time
+		n, _, farthest, err = s.countDue(ctx, t, s.Q.OpenPage(s.Q.Latest(), next, CountLimit))
+		if c.Waiting += n; farthest.After(c.Farthest) {
+			c.Farthest = farthest
+		}
+	}
+	return err
+}
+
+// countDue counts the orders of a page of a table, and returns the first and the last due time.
+func (s *Reader) countDue(ctx context.Context, t *db.Table, p db.Page) (n int64, from, to time.Time, err error) {
+	tx := s.Gorm.WithContext(ctx)
+	query, args, err := s.Page(tx, []*db.Table{t}, p)
+	if err != nil {
+		return 0, from, to, err
+	}
+	err = db.EachRow(tx, "SELECT COUNT(*), MIN(oc_due), MAX(oc_due) FROM ("+query+") AS oc_all", args, func(rows *sql.Rows) error {
+		var first, last any
+		err := rows.Scan(&n, &first, &last)
+		for value, at := range map[*any]*time.Time{&first: &from, &last: &to} {
+			if err == nil && n > 0 {
+				*at, _, err = s.Q.Due.Decode(*value)
+			}
+		}
+		return err
+	})
+	return n, from, to, err
+}
+
+// Categories returns the category of each order that exists, by id; an order without a category
+// has an empty one. It reads by key without a lock. The error is ErrNoCategory if the mapping
+// names no category, and wraps orderclose.ErrUnavailable if the database failed.
+func (s *Reader) Categories(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]string, error) {
+	if s.Q.M.Category == "" {
+		return nil, close.ErrNoCategory
+	}
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	c, err := s.ReadForClose(ctx, "", reqs)
+	if err != nil {
+		return nil, fmt.Errorf("read the categories of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.Explain(ctx, err))
+	}
+	found := make(map[string]string, len(c.Orders))
+	for id, row := range c.Orders {
+		found[id] = row.Category
+	}
+	return found, nil
+}
