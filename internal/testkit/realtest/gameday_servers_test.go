@@ -143,8 +143,8 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			const rate = "  rate: 1\n"
 			g.rewrite("  period: 5s\n", "  period: 5s\n"+rate)
+			g.begin("compensator") // before the orders: it waits until no alert of the incident fires
 			g.missed(200)
-			g.begin("compensator")
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.rewrite(rate, "  rate: 5000\n")
