@@ -83,12 +83,6 @@ func TestSecure(t *testing.T) {
 	})
 }
 
-// closed returns how many orders the pipeline has closed.
-func (r *rig) closed() int {
-	r.t.Helper()
-	return r.count("SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'")
-}
-
 func (r *rig) count(query string, args ...any) int {
 	r.t.Helper()
 	n := 0
