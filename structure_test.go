@@ -99,6 +99,40 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 	}
 }
 
+// TestStructure_FloorsAreFew: each package of a way imports the next one, and none links one above it. A record of the relay passes the packages of
+// the first two ways, 7 in all, and an order that is closed those of the others, 5.
+func TestStructure_FloorsAreFew(t *testing.T) {
+	all := packages(t)
+	for _, way := range [][]string{
+		{"pipeline", "delayrelay", "internal/partition", "internal/send", "internal/wire"},
+		{"pipeline", "internal/kafka", "internal/kafka/recordbatch", "internal/wire"},
+		{"closer", "internal/closing"},
+		{"internal/store", "internal/store/close", "internal/store/internal/db"},
+		{"internal/store/close", "internal/closing"},
+	} {
+		for i, pkg := range way[1:] {
+			above := way[:i+1]
+			expect.That(t, slices.Contains(all[above[i]].imports, pkg), "%s does not import %s", above[i], pkg)
+			for _, floor := range above {
+				expect.That(t, !slices.Contains(all[pkg].links, floor), "%s links %s, which is above it", pkg, floor)
+			}
+		}
+	}
+}
+
+// TestStructure_FoldersAreSmall: who looks for a file sees all of its folder at once. internal/cli has a file for each command.
+func TestStructure_FoldersAreSmall(t *testing.T) {
+	const most = 18
+	for pkg := range packages(t) {
+		if under(pkg, "internal/testkit") || pkg == "internal/cli" {
+			continue
+		}
+		files := must.Get(filepath.Glob(filepath.Join(pkg, "*.go")))(t)
+		files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+		expect.That(t, len(files) <= most, "%s has %d files, at most %d: which of them are a package?", pkg, len(files), most)
+	}
+}
+
 func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	all := packages(t)
 	for _, linked := range all["internal/testkit/checker"].links {

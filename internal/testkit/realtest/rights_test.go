@@ -583,7 +583,7 @@ func (s *seat) viewer() {
 	must.Do(s.t, db.Migrated(s.t.Context()))
 	must.Get(db.SweepHours(s.t.Context(), topics.Close, time.Time{}, 1))(s.t)
 	section, _ := runbook.At("is-everything-well")
-	must.Get(db.DB().ExecContext(s.t.Context(), strings.Join(section.Commands("Look", "sql"), " ")))(s.t)
+	must.Get(db.DB().ExecContext(s.t.Context(), strings.Join(section.Commands("Meaning", "sql"), " ")))(s.t)
 }
 
 // operator fixes every kind of drift, in delay topics and in others, replays, and redrives a dead letter that is due and one that is not. Then it pauses

@@ -205,6 +205,8 @@ func (c *crowd) closer(s *store.Store, random *rand.Rand, path orderclose.Path, 
 				c.note(o.OrderID, "closed by "+string(path), nil)
 			case orderclose.Contended: // somebody else has it now
 				left = append(left, o.OrderID)
+			case orderclose.AlreadyClosed: // perhaps by this call, whose first transaction had no answer
+				c.inDoubt([]string{o.OrderID})
 			}
 		}
 	}
