@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -22,7 +22,7 @@ func linesOfNothing(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
 	createTables(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
 		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
-	out, err := calls.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
+	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
 	must.Do(t, err)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
 		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
@@ -58,7 +58,7 @@ func batchOfLockedOrders(t *testing.T) {
 		{orderclose.PathPipeline, 0, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
 		before := timeouts()
-		out := must.Get(calls.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
+		out := must.Get(closing.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
 		n := timeouts() - before
 		expect.That(t, n == round.waits || waitsLookLikeNOWAIT(t), "the batch has waited for a lock %d times, want %d", n, round.waits)
 		if round.also != nil {
@@ -137,7 +137,7 @@ func nulls(t *testing.T) {
 	createTables(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
-	out := must.Get(calls.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
+	out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err),
 		`SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
@@ -186,7 +186,7 @@ func bisected(t *testing.T, s *store.Store, ids ...string) []orderclose.Outcome 
 	for i, id := range ids {
 		reqs[i].OrderID = id
 	}
-	return must.Get(calls.Bisect(t.Context(), s, orderclose.PathSweep, reqs))(t)
+	return must.Get(closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs))(t)
 }
 
 // Binary ids and SKUs are refused, and the fix in the problem's text works.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -171,7 +171,7 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 				overdue(t, s, id)
 			}
 			beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
-			out, err := calls.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
+			out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 			must.Do(t, err)
 			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger has set another one") ||
 				out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
@@ -284,7 +284,7 @@ func TestCloseOrders_AnErrorThatIsRaisedForOneOrderIsThatOrders(t *testing.T) {
 
 func oneIsRefused(t *testing.T, s *store.Store) {
 	t.Helper()
-	out, err := new(calls.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
+	out, err := new(closing.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Failed && out[2].Verdict == orderclose.Closed,
 		"%+v, %v; want that only b fails", out, err)
 	exec(t, s.DB(), "DROP TABLE outbox_events") // now no order can be closed

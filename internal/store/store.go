@@ -182,9 +182,9 @@ func (o Options) openPostgres(s *db.Handle) (*sql.DB, gorm.Dialector, error) {
 	cfg.HidesRows = o.Orders != nil && slices.Contains(o.Orders.Accept, mapping.RowSecurity)
 	s.Dialect, s.AnswerLimit, s.Address, s.DSNWarning = db.PostgresDialect, cfg.Limit, cfg.Name(), cfg.Warning()
 	s.OpenUnbounded = func() (*sql.DB, error) {
-		return sql.OpenDB(db.CheckedConnector{Connector: cfg.Unbounded().Connector(), Check: nil}), nil
+		return sql.OpenDB(db.CheckedConnector{Connector: cfg.Unbounded().Connector()}), nil
 	}
-	pool := o.OpenDB(db.CheckedConnector{Connector: cfg.Connector(), Check: nil})
+	pool := o.OpenDB(db.CheckedConnector{Connector: cfg.Connector()})
 	return pool, gormpostgres.New(gormpostgres.Config{Conn: pool}), nil
 }
 

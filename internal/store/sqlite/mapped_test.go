@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -148,7 +148,7 @@ func TestClose_SKUsInSeveralSpellings(t *testing.T) {
 	} {
 		must.Get(s.DB().ExecContext(t.Context(), q))(t)
 	}
-	out := must.Get(calls.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
+	out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
 		!strings.Contains(out[2].Err.Error(), `lines_wrong: SKUs "INK" and "ink" are one row`) {
 		t.Fatalf("%+v", out)
