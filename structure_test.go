@@ -99,8 +99,8 @@ func TestStructure_PackagesLinkNothingTheyDoNotNeed(t *testing.T) {
 	}
 }
 
-// TestStructure_FloorsAreFew: each package of a way imports the next one, and none links one above it. A record of the relay passes the packages of
-// the first two ways, 7 in all, and an order that is closed those of the others, 5.
+// TestStructure_FloorsAreFew: a way is a list of packages. Each package imports the next one, and links none before it. A record of the relay
+// passes the 7 packages of the first two ways. An order in a close passes the 5 packages of the others.
 func TestStructure_FloorsAreFew(t *testing.T) {
 	all := packages(t)
 	for _, way := range [][]string{
@@ -120,7 +120,7 @@ func TestStructure_FloorsAreFew(t *testing.T) {
 	}
 }
 
-// TestStructure_FoldersAreSmall: who looks for a file sees all of its folder at once. internal/cli has a file for each command.
+// TestStructure_FoldersAreSmall: a folder has at most 18 files without tests. Only internal/cli has more: a file for each command.
 func TestStructure_FoldersAreSmall(t *testing.T) {
 	const most = 18
 	for pkg := range packages(t) {

@@ -114,7 +114,7 @@ func (p page) counts(workload, system string) bool {
 	return true
 }
 
-// onThree says whether a way has three servers. Ways with one are compared with others of one.
+// onThree says whether a way has three servers. Such ways are compared with each other only.
 func onThree(system string) bool { return strings.HasSuffix(system, "-3") }
 
 func (a aim) better(v, than float64) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/schema"
 )
 
-// The names by which programs know what the packages below have.
+// Callers import package store alone. These are the types, values and functions of the packages below that they use.
 type (
 	DialectName    = db.DialectName
 	MappingError   = db.MappingError

@@ -1,5 +1,5 @@
-// Package works has what the holder of the compensators' lock does beside the loop: it counts overdue orders and late payments, and writes
-// reminders. It has also what a recheck does with late payments, and how a sweeper deletes old rows of outboxes.
+// Package works has the tasks of compensators beside the loop. The holder of their lock counts overdue orders and late payments (CountOrders),
+// and writes reminders. A recheck records late payments by a LateStore. A sweeper deletes old rows of outboxes (DropOutbox).
 package works
 
 import (

@@ -87,7 +87,7 @@ func (f *Filter) Add(ctx context.Context, id string) {
 	})
 	if err != nil {
 		f.missed.Store(true)
-		f.o.Logger.Warn("adding an order id to the filter failed, the filter will be filled again", "order", id, "err", err)
+		f.o.Logger.Warn("adding an order id to the filter failed, will fill the filter again", "order", id, "err", err)
 	}
 }
 
@@ -121,7 +121,7 @@ func (f *Filter) Run(ctx context.Context) {
 		}
 		err := f.fill(ctx)
 		if filled = err == nil; !filled && ctx.Err() == nil {
-			f.o.Logger.Warn("filling the filter of order ids failed, will retry; meanwhile the database answers", "err", err)
+			f.o.Logger.Warn("filling the filter of order ids failed, will retry, reads ask the database", "err", err)
 		}
 	}
 }

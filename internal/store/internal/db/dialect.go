@@ -15,8 +15,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Dialect holds what differs between databases: their SQL, the source of the current time, and how a time is stored. A database fills each
-// field that is not an empty text, false or no list on it. Every function is set.
+// Dialect holds what differs between databases: their SQL, the source of the current time, and how a time is stored. Each database sets every
+// function. If a text or a list is empty, the database needs no such statement.
 type Dialect struct {
 	Name DialectName
 	// UnixMillis says that times are stored as whole numbers.
