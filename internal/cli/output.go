@@ -88,7 +88,7 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w: w, what: what, terminal: isTerminal(w)}
 }
 
-func isTerminal(w io.Writer) bool {
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

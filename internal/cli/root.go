@@ -22,6 +22,7 @@
 //	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
 //	doctor.go         doctor: the verdict, and checks of the installation
 //	ordercounts.go    how many orders have which state
+//	init.go           init: a topics.yaml for the tables of a shop
 //	migrate.go        migrate: the schema, and a close that is tried and rolled back
 //	runbook.go        runbook: what to do about a problem or an alert
 //	healthcheck.go    healthcheck of a container
@@ -141,7 +142,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newDLQ(c), newPayments(c),
 		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
 		newConsole(c), newSend(c),
-		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newMigrate(c),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newInit(c), newMigrate(c),
 		newHealthcheck(c), newVersion(c),
 	)
 	complete(root)

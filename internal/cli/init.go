@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/clients"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/propose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+func newInit(c *common) *cobra.Command {
+	var a propose.Answers
+	var print bool
+	cmd := &cobra.Command{
+		Use:   "init [--table TABLE]",
+		Short: "Propose a topics.yaml for the tables of your shop",
+		Long: `Propose a topics.yaml for the tables of your shop.
+
+It reads the tables that the user of the database sees, and their newest rows. It only selects,
+for some seconds at most, and changes nothing. Each choice in the file has its evidence behind it.
+What the database does not tell is asked on a terminal, or answered by flags. Otherwise the questions are
+printed, no file is written, and the exit code is 3. A file that exists is never overwritten.`,
+		Example: "  orderclose init\n  orderclose init --table t_order --unpaid 0 --closed 9 --zone +08:00 --delay 30m --print",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := os.Stat(c.config); err == nil && !print {
+				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
+			}
+			return c.init(cmd.Context(), a, print)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&a.Table, "table", "", "the table of orders")
+	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
+	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
+	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
+	f.DurationVar(&a.Delay, "delay", 0, "after how long an unpaid order closes")
+	f.StringVar(&a.Stock, "stock", "", "when the shop takes pieces from the stock: placed, paid, or none")
+	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
+	f.BoolVar(&print, "print", false, "print the file, and write none")
+	return cmd
+}
+
+// initResult is the output of init.
+type initResult struct {
+	*propose.Proposal
+	Problems []string         `json:"problems,omitempty"` // what migrate would refuse
+	Preview  *propose.Preview `json:"preview,omitempty"`
+}
+
+func (c *common) init(ctx context.Context, a propose.Answers, print bool) error {
+	servers, err := environ.Read(c.env.LookupEnv, environ.EnvDSN)
+	if err == nil {
+		err = servers.Require(environ.EnvDSN)
+	}
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	plain, err := clients.Connect(servers, clients.Database{MaxConns: 2}, config.Default(), c.logger())
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	defer plain.Close()
+	facts, err := propose.Read(ctx, plain.Store, a.Table)
+	if err != nil {
+		return err
+	}
+	defer facts.Close()
+	p, input := facts.Propose(a), bufio.NewReader(c.env.Stdin)
+	for len(p.Questions) > 0 && c.output != "json" && isTerminal(c.env.Stdin) {
+		if err := c.askOne(input, p.Questions[0], &a); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+		p = facts.Propose(a)
+	}
+	r := initResult{Proposal: p}
+	switch {
+	case p.Refused != "":
+		return Exit(Findings, errors.New(p.Refused))
+	case len(p.Questions) > 0:
+		return c.answer(r, nil, func(w io.Writer) { writeQuestions(w, p.Questions) },
+			Exit(Findings, fmt.Errorf("%d questions are open: answer them by flags", len(p.Questions))))
+	}
+	if r.Problems, err = c.checkProposal(ctx, servers, p); err != nil {
+		return err
+	}
+	if r.Preview, err = facts.Preview(ctx, p); err != nil {
+		return err
+	}
+	p.Doubts = append(p.Doubts, r.Preview.Doubts()...)
+	if !print {
+		if err := os.WriteFile(c.config, []byte(p.YAML), 0o644); err != nil {
+			return err
+		}
+		c.note("wrote", c.config)
+	}
+	return c.print(r, func(w io.Writer) {
+		if print {
+			fmt.Fprintln(w, p.YAML)
+		}
+		for _, d := range p.Doubts {
+			fmt.Fprintln(w, "look at:", d)
+		}
+		for _, problem := range r.Problems {
+			fmt.Fprintln(w, "before migrate:", problem)
+		}
+		r.Preview.Print(w)
+		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate\n  orderclose audit --from 24h --bound 10m --tolerance 1m   # each day of a week, beside your present job\n")
+	})
+}
+
+// checkProposal checks a proposal as migrate checks a file.
+func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *propose.Proposal) ([]string, error) {
+	cfg, err := config.Parse(c.config, []byte(p.YAML), config.WithoutKafka())
+	if err != nil {
+		return nil, fmt.Errorf("the proposal is no valid topics.yaml: %w\n%s", err, p.YAML)
+	}
+	mapped, err := clients.Connect(servers, clients.Database{MaxConns: 2}, cfg, c.logger())
+	if err != nil {
+		return nil, err
+	}
+	defer mapped.Close()
+	err = mapped.Store.CheckMapping(ctx)
+	if wrong, is := errors.AsType[*store.MappingError](err); is {
+		return strings.Split(mapping.Err(wrong.Problems).Error(), "\n"), nil
+	}
+	if err == nil {
+		var hints []string
+		hints, err = mapped.Store.MappingHints(ctx)
+		p.Doubts = append(p.Doubts, hints...)
+	}
+	return nil, err
+}
+
+func writeQuestions(w io.Writer, all []propose.Question) {
+	for _, q := range all {
+		fmt.Fprintf(w, "--%s: %s\n", q.Flag, q.Text)
+		for _, n := range q.Numbers {
+			fmt.Fprintln(w, "    "+n)
+		}
+	}
+}
+
+// askOne asks a question on the terminal.
+func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answers) error {
+	writeQuestions(c.env.Stderr, []propose.Question{q})
+	fmt.Fprint(c.env.Stderr, "> ")
+	answer, err := input.ReadString('\n')
+	if err == io.EOF { // no terminal
+		return err
+	}
+	if answer = strings.TrimSpace(answer); answer == "" {
+		return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
+	}
+	switch q.Flag {
+	case "table":
+		a.Table = answer
+	case "unpaid":
+		a.Unpaid = answer
+	case "closed":
+		a.Closed = answer
+	case "stock":
+		a.Stock = answer
+	case "zone":
+		_, err = mapping.ParseZone(answer)
+		a.Zone = answer
+	case "delay":
+		a.Delay, err = time.ParseDuration(answer)
+	}
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	return nil
+}

@@ -1,0 +1,346 @@
+package propose
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+// timeChoice is a column with times, how to read it, and the evidence.
+type timeChoice struct {
+	mapping.TimeColumn
+	why string
+}
+
+// kindOf returns how a column holds times, without the zone; false: it holds none.
+func kindOf(c mapping.Column, values []any) (kind mapping.TimeColumn, ok bool) {
+	switch c.Type {
+	case "datetime", "timestamp", "timestamptz":
+		kind.Type = mapping.TimeType(c.Type)
+		switch {
+		case c.Digits > 3:
+			kind.Precision = mapping.Micros
+		case c.Digits > 0:
+			kind.Precision = mapping.Millis
+		default:
+			kind.Precision = mapping.Seconds
+		}
+		return kind, true
+	}
+	var s, ms, n int
+	for _, v := range values {
+		if !holds(v) {
+			continue
+		}
+		n++
+		switch x := number(v); {
+		case x > 9e8 && x < 5e9:
+			s++
+		case x > 9e11 && x < 5e12:
+			ms++
+		}
+	}
+	switch {
+	case n == 0 || max(s, ms)*100 < n*98:
+		return kind, false
+	case s > ms:
+		kind.Type = mapping.UnixSeconds
+	default:
+		kind.Type = mapping.UnixMillis
+	}
+	return kind, true
+}
+
+// instants decodes the values of a column; the zero time: none.
+func instants(t mapping.TimeColumn, values []any) []time.Time {
+	all := make([]time.Time, len(values))
+	codec, err := t.Codec()
+	if err != nil {
+		return all
+	}
+	for i, v := range values {
+		if s, is := v.(string); is {
+			v = []byte(s)
+		}
+		if at, ok, err := codec.Decode(v); ok && err == nil {
+			all[i] = at
+		}
+	}
+	return all
+}
+
+// chooseCreated chooses the time of creation, and the zone of all times of the table.
+func (p *Proposal) chooseCreated(f *Facts, a Answers) {
+	t := p.table
+	for _, column := range t.ranked("created", isTime) {
+		values := t.rows.of(column)
+		kind, ok := kindOf(t.Columns[column], values)
+		if !ok && len(values) > 0 {
+			continue
+		}
+		if part, n := share(values, nil); n > 0 && part < 0.9 {
+			continue
+		}
+		if kind.Type == "" {
+			kind.Type = mapping.UnixSeconds
+			p.doubt("%s has no rows: unix_s of %s is by its type, compare it with the first row", t.Name, column)
+		}
+		kind.Column = t.real(column)
+		p.created = timeChoice{TimeColumn: kind, why: strings.ToUpper(t.Columns[column].Type)}
+		if kind.Type == mapping.DateTime {
+			p.chooseZone(f, a, values)
+		}
+		switch kind.Type {
+		case mapping.UnixSeconds, mapping.UnixMillis:
+			p.created.why += map[mapping.TimeType]string{mapping.UnixSeconds: ", seconds", mapping.UnixMillis: ", milliseconds"}[kind.Type] + " since 1970 by its values"
+		}
+		return
+	}
+	p.created = timeChoice{}
+}
+
+// noDST are the zones of which an offset alone is enough: no region there changes its clocks.
+func noDST(offset time.Duration) bool {
+	return offset == 0 || offset >= 4*time.Hour && offset <= 9*time.Hour+30*time.Minute && offset != 5*time.Hour
+}
+
+// offsets are those of time zones that are no whole hours.
+var offsets = []time.Duration{-9*60 - 30, -3*60 - 30, 3*60 + 30, 4*60 + 30, 5*60 + 30, 5*60 + 45, 6*60 + 30, 8*60 + 45, 9*60 + 30, 10*60 + 30}
+
+// chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
+func (p *Proposal) chooseZone(f *Facts, a Answers, values []any) {
+	var newest time.Time
+	for _, v := range values {
+		if at, is := v.(time.Time); is && at.After(newest) && at.Before(f.Now.Add(15*time.Hour)) {
+			newest = at
+		}
+	}
+	if a.Zone != "" {
+		p.created.Zone, p.created.why = a.Zone, p.created.why+", in the zone of --zone"
+		return
+	}
+	written := time.Date(newest.Year(), newest.Month(), newest.Day(), newest.Hour(), newest.Minute(), newest.Second(), 0, time.UTC)
+	ahead := written.Sub(f.Now)
+	offset := time.Duration(math.MaxInt64)
+	for h := -11; h <= 14; h++ {
+		for _, o := range append([]time.Duration{time.Duration(h) * 60}, offsets...) {
+			if o *= time.Minute; o >= ahead-time.Minute && o < offset {
+				offset = o
+			}
+		}
+	}
+	age := offset - ahead
+	zone, shown := zoneName(offset)
+	q := Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
+		p.table.Name, p.created.Column)}
+	switch {
+	case newest.IsZero():
+		q.Numbers = []string{"the table has no rows to compare with the clock"}
+	case age > 20*time.Minute || ahead < -12*time.Hour:
+		q.Numbers = []string{fmt.Sprintf("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row",
+			written.Format("2006-01-02 15:04:05"), f.Now.Format("2006-01-02 15:04:05"))}
+	case !noDST(offset):
+		q.Numbers = []string{fmt.Sprintf("%s now, by its newest row; but zones with that offset may have summer time: name the place", shown)}
+	default:
+		p.created.Zone = zone
+		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", shown, age.Round(time.Second))
+		return
+	}
+	p.ask(q)
+}
+
+// zoneName writes an offset for topics.yaml, and for people.
+func zoneName(offset time.Duration) (zone, shown string) {
+	if offset == 0 {
+		return "UTC", "UTC"
+	}
+	sign, d := '+', offset
+	if d < 0 {
+		sign, d = '-', -d
+	}
+	zone = fmt.Sprintf("%c%02d:%02d", sign, int(d.Hours()), int(d.Minutes())%60)
+	return zone, strings.TrimSuffix(fmt.Sprintf("UTC%c%d:%02d", sign, int(d.Hours()), int(d.Minutes())%60), ":00")
+}
+
+// delays are those that shops have.
+var delays = []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
+	45 * time.Minute, time.Hour, 90 * time.Minute, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour,
+	72 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour}
+
+// atLeast returns the smallest usual delay that is no shorter than d, with a slack of some percent for the clocks; 0: none.
+func atLeast(d time.Duration) time.Duration {
+	for _, usual := range delays {
+		if usual >= d-d/20-5*time.Second {
+			return usual
+		}
+	}
+	return 0
+}
+
+// after returns how long after its creation each of the orders has another time, sorted.
+func (p *Proposal) after(t timeChoice, of func(i int) bool) (all []time.Duration) {
+	created := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column)))
+	for i, at := range instants(t.TimeColumn, p.table.rows.of(strings.ToLower(t.Column))) {
+		if of(i) && !at.IsZero() && !created[i].IsZero() {
+			all = append(all, at.Sub(created[i]))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// timeIn reads a further column as a time, in the zone of the creation time.
+func (p *Proposal) timeIn(column string) (t timeChoice, ok bool) {
+	kind, ok := kindOf(p.table.Columns[column], p.table.rows.of(column))
+	if kind.Column = p.table.real(column); kind.Type == mapping.DateTime {
+		kind.Zone = p.created.Zone
+	}
+	return timeChoice{TimeColumn: kind, why: strings.ToUpper(p.table.Columns[column].Type)}, ok && (kind.Type != mapping.DateTime || kind.Zone != "")
+}
+
+// chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
+func (p *Proposal) chooseDue(f *Facts, a Answers) {
+	t, open := p.table, p.status.is(unpaid)
+	for _, column := range t.ranked("due", isTime) {
+		due, ok := p.timeIn(column)
+		if !ok || t.Columns[column].OnUpdate || t.Columns[column].DefaultNow || p.created.Column == "" {
+			continue
+		}
+		ages := p.after(due, open)
+		unpaidRows := 0
+		for i := range t.rows.values {
+			if open(i) {
+				unpaidRows++
+			}
+		}
+		if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
+			continue // not the time until which an order may stay unpaid
+		}
+		middle := ages[len(ages)/2]
+		due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
+		if p.due = due; p.delay == 0 {
+			p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+due.Column+" has it"
+		}
+		return
+	}
+	if p.created.Column == "" {
+		p.Refused = fmt.Sprintf("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. Add a column of type DATETIME, "+
+			"and map it by docs/mapping.md", t.Name)
+		return
+	}
+	if c := p.created; c.Type == mapping.DateTime && strings.Contains(c.Zone, "/") && changesClocks(c.Zone, f.Now) {
+		p.Refused = fmt.Sprintf("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+
+			"docs/mapping.md, A table without due times", t.Name, c.Column, c.Zone)
+		return
+	}
+	p.chooseDelay(f, a)
+}
+
+func changesClocks(zone string, now time.Time) bool {
+	loc, err := mapping.ParseZone(zone)
+	if err != nil {
+		return false
+	}
+	_, winter := time.Date(now.Year(), 1, 15, 0, 0, 0, 0, loc).Zone()
+	_, summer := time.Date(now.Year(), 7, 15, 0, 0, 0, 0, loc).Zone()
+	return winter != summer
+}
+
+// chooseDelay looks how long unpaid orders stay open today.
+func (p *Proposal) chooseDelay(f *Facts, a Answers) {
+	if a.Delay > 0 {
+		p.delay, p.why["delay"] = a.Delay, "--delay"
+		return
+	}
+	created := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column)))
+	open, ages := p.status.is(unpaid), []time.Duration{}
+	for i, at := range created {
+		if open(i) && !at.IsZero() {
+			ages = append(ages, f.Now.Sub(at))
+		}
+	}
+	slices.Sort(ages)
+	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
+	if n := len(ages); n > 0 {
+		q.Numbers = append(q.Numbers, fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, short(ages[0]), short(ages[n/2]), short(ages[n-1])))
+	}
+	if p.closed.Column != "" {
+		if all := p.after(p.closed, p.status.is(closed)); len(all) >= 20 {
+			usual, n := mode(all)
+			q.Numbers = append(q.Numbers, fmt.Sprintf("%d of %d closed orders were closed %s after their creation, by %s", n, len(all), short(usual), p.closed.Column))
+			if n*2 > len(all) && !oldUnpaid(ages, usual) {
+				p.delay, p.why["delay"] = usual, fmt.Sprintf("%d of %d closed orders have it between %s and %s", n, len(all), p.created.Column, p.closed.Column)
+				return
+			}
+		}
+	}
+	// If the oldest unpaid orders but a few are younger than a usual delay, and all others are far older, somebody closes them after that delay.
+	for i := len(ages) - 1; i >= 20 && i >= len(ages)*7/10; i-- {
+		if i == len(ages)-1 || ages[i+1] > 3*ages[i] {
+			usual := atLeast(ages[i])
+			if p.someClosed(f, usual) && usual > 0 {
+				p.delay = usual
+				p.why["delay"] = fmt.Sprintf("%d of %d unpaid orders are younger, the oldest of them %s: compare it with the setting of your shop", i+1, len(ages), short(ages[i]))
+				return
+			}
+			break
+		}
+	}
+	p.ask(q)
+}
+
+// oldUnpaid says that many unpaid orders are older than a delay: nobody closes them after it.
+func oldUnpaid(ages []time.Duration, delay time.Duration) bool {
+	n := 0
+	for _, age := range ages {
+		if age > 2*delay {
+			n++
+		}
+	}
+	return n*2 > len(ages)
+}
+
+// someClosed says that the shop has closed orders that are older than a delay.
+func (p *Proposal) someClosed(f *Facts, delay time.Duration) bool {
+	created, of := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))), p.status.is(closed)
+	for i, at := range created {
+		if of(i) && !at.IsZero() && f.Now.Sub(at) > delay {
+			return true
+		}
+	}
+	return false
+}
+
+// mode returns the usual delay that most of the times have, within a tenth more, and how many have it.
+func mode(all []time.Duration) (usual time.Duration, most int) {
+	for _, d := range delays {
+		n := 0
+		for _, x := range all {
+			if x >= d-time.Second && x <= d+d/10+time.Minute {
+				n++
+			}
+		}
+		if n > most {
+			usual, most = d, n
+		}
+	}
+	return usual, most
+}
+
+// short writes a duration as topics.yaml has it, in two units at most.
+func short(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d > 48*time.Hour:
+		d = d.Round(time.Hour)
+	case d > time.Hour:
+		d = d.Round(time.Minute)
+	default:
+		d = d.Round(time.Second)
+	}
+	return config.FormatDuration(d)
+}
