@@ -47,10 +47,21 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
 	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
 	f.DurationVar(&a.Delay, "delay", 0, "after how long an unpaid order closes")
-	f.StringVar(&a.Stock, "stock", "", "when the shop takes pieces from the stock: placed, paid, or none")
+	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
 	return cmd
+}
+
+// answers says that somebody can answer on a terminal: /dev/null is a device too.
+func answers(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	null, err := os.Stat(os.DevNull)
+	if !ok || err != nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && isTerminal(f) && !os.SameFile(info, null)
 }
 
 // initResult is the output of init.
@@ -79,10 +90,8 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 	}
 	defer facts.Close()
 	p, input := facts.Propose(a), bufio.NewReader(c.env.Stdin)
-	for len(p.Questions) > 0 && c.output != "json" && isTerminal(c.env.Stdin) {
-		if err := c.askOne(input, p.Questions[0], &a); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
+		if err := c.askOne(input, p.Questions[0], &a); err != nil {
 			return err
 		}
 		p = facts.Propose(a)
@@ -160,10 +169,7 @@ func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answ
 	writeQuestions(c.env.Stderr, []propose.Question{q})
 	fmt.Fprint(c.env.Stderr, "> ")
 	answer, err := input.ReadString('\n')
-	if err == io.EOF { // no terminal
-		return err
-	}
-	if answer = strings.TrimSpace(answer); answer == "" {
+	if answer = strings.TrimSpace(answer); err != nil || answer == "" {
 		return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 	}
 	switch q.Flag {

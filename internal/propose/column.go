@@ -49,6 +49,12 @@ func comparable(a, b mapping.Column) bool {
 // real returns the name of a column as statements have it.
 func (t *Table) real(column string) string { return cmp.Or(t.Columns[column].Name, column) }
 
+// is says that a reference of a foreign key is to the table.
+func (t *Table) is(refers string) bool {
+	refers = strings.Trim(refers, "`\"")
+	return strings.EqualFold(strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\""), t.Name)
+}
+
 // ranked returns the columns with a role, the most certain first.
 func (t *Table) ranked(role string, is func(mapping.Column) bool) []string {
 	strip := append(tokens(t.Name), "order")

@@ -42,13 +42,13 @@ func (l link) sure() bool { return l.of > 0 && 10*l.found >= 8*l.of }
 // Table is a table with what Read knows of it.
 type Table struct {
 	mapping.Table
-	Comments map[string]string // of columns; "": of the table
 	// Months says that there is a table for each month: Pattern has the placeholder, and Name is that of the newest month.
 	Pattern string
 	Months  int
 
 	rows    *rows // nil: not read
 	columns []string
+	labels  map[string]map[string]string // of the values of a column, by comments and tables of statuses
 }
 
 // rows are the newest rows of a table.
@@ -157,10 +157,9 @@ const (
 	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%' FROM information_schema.tables WHERE table_schema = DATABASE()"
 	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm') FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
 		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition"
-	mysqlComments = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?" +
-		" AND column_comment <> ''"
-	postgresComments = "SELECT COALESCE(a.attname, ''), d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
-		" LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
+	mysqlComments = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
+	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
+		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
 		" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?"
 )
 
@@ -181,8 +180,11 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		names = append(names, name)
 		views[name] = yes(row[1])
 	}
-	patterns := monthly(names)
-	names = slices.DeleteFunc(names, func(name string) bool { return patterns[name] != nil && patterns[name].Name != name })
+	patterns := monthly(names, f.Now.Add(14*time.Hour).Format("200601"))
+	names = slices.DeleteFunc(names, func(name string) bool { // of a table for each month one is read
+		p := patterns[name]
+		return p != nil && p.Name != name || p == nil && months.MatchString(name)
+	})
 	slices.SortStableFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(likely(b, named), likely(a, named)), cmp.Compare(a, b))
 	})
@@ -194,7 +196,7 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		if err != nil {
 			return err
 		}
-		t := &Table{Table: described[name], Comments: map[string]string{}}
+		t := &Table{Table: described[name], labels: map[string]map[string]string{}}
 		if p := patterns[name]; p != nil {
 			t.Pattern, t.Months = p.Pattern, p.Months
 		}
@@ -206,7 +208,10 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 			return err
 		}
 		for _, row := range rows {
-			t.Comments[strings.ToLower(text(row[0]))] = text(row[1])
+			column := strings.ToLower(text(row[0]))
+			c := t.Columns[column]
+			c.Name, t.labels[column] = text(row[0]), labels(text(row[1]), isInteger(c))
+			t.Columns[column] = c
 		}
 		t.columns = slices.Sorted(maps.Keys(t.Columns))
 		f.Tables = append(f.Tables, t)
@@ -214,12 +219,12 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	return nil
 }
 
-// monthly returns a table for each month by the names of all its tables: that of the newest month, with its pattern.
-func monthly(names []string) map[string]*Table {
+// monthly returns a table for each month by the names of all its tables: that of the newest month up to now, with its pattern.
+func monthly(names []string, now string) map[string]*Table {
 	of, newest := map[string]*Table{}, map[string]*Table{}
 	for _, name := range slices.Sorted(slices.Values(names)) {
 		parts := months.FindStringSubmatch(name)
-		if parts == nil || parts[1] == "" {
+		if parts == nil || parts[1] == "" || parts[2]+parts[4] > now {
 			continue
 		}
 		pattern := parts[1] + "{yyyy" + parts[3] + "MM}"
@@ -295,7 +300,7 @@ func (t *Table) newestBy() (by []string) {
 	}
 	for i, c := range by {
 		by[i] = " ORDER BY " + mapping.Quote(t.real(c)) + " DESC"
-		if t.Postgres {
+		if t.Postgres && t.Columns[c].Nullable {
 			by[i] += " NULLS LAST"
 		}
 	}

@@ -1,6 +1,7 @@
 package propose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -13,20 +14,70 @@ import (
 
 // value is what the rows say of one value of a status.
 type value struct {
-	text    string
-	label   string // what a comment or a table of statuses calls it; "": nothing does
-	rows    int
-	paid    float64 // share with a time of payment, or a mark that it is paid
-	old     int     // rows older than a day
-	young   int     // rows of the newest hundred
-	says    meaning // by its label, or its own word
-	numbers string  // all that for people
+	text, label     string  // label is what a comment or a table of statuses calls it; "": nothing does
+	says            meaning // by its label, or its own word
+	rows, old, paid int     // old: older than a day; paid: with a time of payment, or a mark that they are paid
+}
+
+// share is how many of the orders are paid, between 0 and 1.
+func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
+
+func (v value) name() string {
+	if v.label != "" {
+		return v.text + " (" + v.label + ")"
+	}
+	return v.text
+}
+
+func (v value) String() string {
+	return fmt.Sprintf("%s: %d rows, %d of them older than a day, %d with a payment", v.name(), v.rows, v.old, v.paid)
+}
+
+func names(values []value) string {
+	var all []string
+	for _, v := range values {
+		all = append(all, v.name())
+	}
+	return strings.Join(all, ", ")
 }
 
 // statusColumn is a column with a status, and its values, those with the most rows first.
 type statusColumn struct {
 	name   string
 	values []value
+}
+
+// with returns the values with a meaning, if the rows do not contradict it: unpaid orders have no payment, and only refunded ones are closed with one.
+func (s statusColumn) with(all ...meaning) []value {
+	return slices.DeleteFunc(slices.Clone(s.values), func(v value) bool {
+		most := map[meaning]float64{unpaid: 0.05, fresh: 0.01, paid: 1}
+		limit, known := most[v.says]
+		return !slices.Contains(all, v.says) || v.share() > limit && known || !known && v.share() >= 0.5
+	})
+}
+
+// find returns what is known of a value.
+func (s statusColumn) find(text string) value {
+	for _, v := range s.values {
+		if v.text == text {
+			return v
+		}
+	}
+	return value{}
+}
+
+// waiting returns the only value whose orders are not paid and nearly all new; an empty one: there is none, or another one has many new orders too.
+func (s statusColumn) waiting() (only value) {
+	for _, v := range s.values {
+		switch new := v.rows - v.old; {
+		case v.share() >= 0.01 || v.says == closed || v.says == timedOut || new*5 < v.rows || v.rows == 0:
+		case new*5 < v.rows*4 || v.rows < 20 || only.rows > 0:
+			return value{}
+		default:
+			only = v
+		}
+	}
+	return only
 }
 
 // statusChoice is the status of the mapping.
@@ -38,9 +89,6 @@ type statusChoice struct {
 	is           func(meaning) func(i int) bool // whether the i-th row read is unpaid, or closed
 }
 
-// lookupName is what a table of statuses is kept under.
-func lookupName(column string) string { return "\x00labels " + column }
-
 // readLookups reads the tables that name the values of a status.
 func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 	for _, column := range t.ranked("status", isInteger) {
@@ -49,14 +97,15 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 			if l == t || l.View || !has(of, "statusWords") || has(of, "pastWords") {
 				continue
 			}
-			key, refers := l.key(), strings.HasSuffix(strings.Trim(t.Columns[column].RefersTo, "`\""), l.Name)
+			key := l.key()
 			for _, c := range l.columns { // a table of names in several languages has a key of two columns
-				if compress(c) == compress(column) || compress(c) == "id"+strings.TrimSuffix(strings.Join(tail(of, 2), ""), "s") {
-					key, refers = c, true
+				if compress(c) == compress(column) || strings.HasPrefix(compress(c), "idorderstat") {
+					key = c
 				}
 			}
 			label := l.first("label", isText)
-			if key == "" || label == "" || !refers && !strings.Contains(compress(l.Name), "orderstat") {
+			refers := l.is(t.Columns[column].RefersTo) || compress(key) == compress(column) || strings.Contains(compress(l.Name), "orderstat")
+			if key == "" || label == "" || !refers {
 				continue
 			}
 			rows, err := f.reader.query(ctx, fmt.Sprintf("SELECT %s, %s FROM %s LIMIT 200", mapping.Quote(l.real(key)), mapping.Quote(l.real(label)), mapping.Quote(l.Name)))
@@ -64,9 +113,10 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 				return fmt.Errorf("table %s: %w", l.Name, err)
 			}
 			for _, row := range rows {
-				name := lookupName(column) + " " + text(row[0])
-				if meaningOf(t.Comments[name]) == unknown {
-					t.Comments[name] = text(row[1])
+				if known := t.labels[column]; known == nil {
+					t.labels[column] = map[string]string{text(row[0]): text(row[1])}
+				} else if meaningOf(known[text(row[0])]) == unknown {
+					known[text(row[0])] = text(row[1])
 				}
 			}
 		}
@@ -74,54 +124,42 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 	return nil
 }
 
-func tail(of []string, n int) []string { return of[max(0, len(of)-n):] }
-
-// paidMark returns which rows have a time of payment, or a mark that they are paid, and the name of that column; "": the table has none.
-func (p *Proposal) paidMark(except string) (is func(i int) bool, name string) {
+// paidMark returns which rows have a time of payment, or a mark in another column than except; nil: the table does not say it.
+func (p *Proposal) paidMark(except string) func(i int) bool {
 	t := p.table
 	for _, column := range t.ranked("paidat", isTime) {
-		if values := t.rows.of(column); !t.Columns[column].OnUpdate && !t.Columns[column].DefaultNow {
-			if part, n := share(values, nil); n > 0 && part > 0.02 && part < 0.995 {
-				return func(i int) bool { return holds(values[i]) }, t.real(column)
-			}
+		values := t.rows.of(column)
+		if part, n := share(values, nil); !t.Columns[column].OnUpdate && n > 0 && part > 0.02 && part < 0.995 {
+			return func(i int) bool { return holds(values[i]) }
 		}
 	}
 	for _, column := range t.ranked("pay", isStatus) {
-		if column == except {
-			continue
-		}
-		c, said := p.statusColumn(column, func(int) bool { return false }), map[string]bool{}
-		for _, v := range c.values {
-			said[v.text] = v.says == paid
-		}
-		if values := t.rows.of(column); slices.ContainsFunc(c.values, func(v value) bool { return v.says == paid }) {
-			return func(i int) bool { return said[text(values[i])] }, t.real(column)
+		if s := p.statusColumn(column, nil); column != except && len(s.with(paid)) > 0 {
+			values := t.rows.of(column)
+			return func(i int) bool { return s.find(text(values[i])).says == paid }
 		}
 	}
-	return nil, ""
+	return nil
 }
 
 // statusColumn reads what the rows say of each value of a column.
 func (p *Proposal) statusColumn(column string, isPaid func(i int) bool) statusColumn {
-	t, s, at := p.table, statusColumn{name: column}, map[string]int{}
-	c := t.Columns[column]
-	given := labels(t.Comments[column], isInteger(c))
+	t, s := p.table, statusColumn{name: column}
+	c, given := t.Columns[column], t.labels[column]
+	at := map[string]int{}
 	add := func(v string) *value {
-		if i, ok := at[v]; ok {
-			return &s.values[i]
+		if _, known := at[v]; !known {
+			at[v] = len(s.values)
+			new := value{text: v, label: given[v], says: meaningOf(given[v])}
+			mark := slices.Contains(lists["markWords"], compress(column))
+			switch {
+			case new.label == "" && !isInteger(c) && c.Type != "boolean":
+				new.says = meaningOf(v)
+			case new.says == unknown && mark: // is_paid
+				new.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[v]
+			}
+			s.values = append(s.values, new)
 		}
-		at[v] = len(s.values)
-		new := value{text: v, label: given[v]}
-		if l := t.Comments[lookupName(column)+" "+v]; l != "" {
-			new.label = l
-		}
-		if new.says = meaningOf(new.label); new.says == unknown && new.label == "" && !isInteger(c) {
-			new.says = meaningOf(v)
-		}
-		if is := compress(column); new.says == unknown && rank("pay", column, nil) > 0 && (strings.HasPrefix(is, "is") || strings.HasPrefix(is, "pa") && !strings.Contains(is, "stat")) {
-			new.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[v] // is_paid
-		}
-		s.values = append(s.values, new)
 		return &s.values[at[v]]
 	}
 	for _, v := range enumValues(c) {
@@ -133,80 +171,33 @@ func (p *Proposal) statusColumn(column string, isPaid func(i int) bool) statusCo
 		}
 	}
 	created := instants(p.created.TimeColumn, t.rows.of(strings.ToLower(p.created.Column)))
-	newest := p.newest(created, 100)
 	for i, x := range t.rows.of(column) {
 		if x == nil {
 			continue
 		}
 		v := add(text(x))
-		if v.rows++; isPaid != nil && isPaid(i) {
+		v.rows++
+		if isPaid != nil && isPaid(i) {
 			v.paid++
 		}
 		if len(created) > i && !created[i].IsZero() && p.now.Sub(created[i]) > 24*time.Hour {
 			v.old++
 		}
-		if newest[i] {
-			v.young++
-		}
 	}
-	for i := range s.values {
-		v := &s.values[i]
-		v.numbers = fmt.Sprintf("%s: %d rows, %d of them older than a day", v.name(), v.rows, v.old)
-		if isPaid != nil && v.rows > 0 {
-			v.numbers += fmt.Sprintf(", %.0f with a payment", v.paid)
-			v.paid /= float64(v.rows)
-		}
-	}
-	slices.SortStableFunc(s.values, func(a, b value) int {
-		if a.rows != b.rows {
-			return b.rows - a.rows
-		}
-		return strings.Compare(a.text, b.text)
-	})
+	slices.SortStableFunc(s.values, func(a, b value) int { return cmp.Or(b.rows-a.rows, inOrder(a.text, b.text)) })
 	return s
 }
 
-// newest returns which rows are the newest n.
-func (p *Proposal) newest(created []time.Time, n int) map[int]bool {
-	at := make([]int, 0, len(created))
-	for i, c := range created {
-		if !c.IsZero() {
-			at = append(at, i)
-		}
-	}
-	slices.SortFunc(at, func(a, b int) int { return created[b].Compare(created[a]) })
-	all := map[int]bool{}
-	for _, i := range at[:min(n, len(at))] {
-		all[i] = true
-	}
-	return all
-}
-
-func (v value) name() string {
-	if v.label != "" {
-		return v.text + " (" + v.label + ")"
-	}
-	return v.text
-}
-
-// with returns the values that a word or label gives a meaning, if the rows do not contradict it: an unpaid or closed order has no payment.
-func (s statusColumn) with(m meaning) (all []value) {
-	for _, v := range s.values {
-		if v.says == m && (m == paid || v.paid < 0.05) {
-			all = append(all, v)
-		}
-	}
-	return all
+func inOrder(a, b string) int {
+	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
 // chooseStatus chooses the column of the status and its values.
 func (p *Proposal) chooseStatus(f *Facts, a Answers) {
-	t := p.table
+	t, marks := p.table, p.table.ranked("pay", isStatus)
 	var all []statusColumn
-	marks := t.ranked("pay", isStatus)
 	for _, column := range slices.Concat(t.ranked("status", isStatus), marks) {
-		isPaid, _ := p.paidMark(column)
-		if s := p.statusColumn(column, isPaid); len(s.values) <= 60 && (len(s.values) > 1 || t.rows.all) {
+		if s := p.statusColumn(column, p.paidMark(column)); len(s.values) <= 60 && (len(s.values) > 1 || t.rows.all) {
 			all = append(all, s)
 		}
 	}
@@ -214,50 +205,46 @@ func (p *Proposal) chooseStatus(f *Facts, a Answers) {
 		p.Refused = fmt.Sprintf("table %s has no status that a close can change: it needs a column of numbers or text with a value for unpaid and one for closed", t.Name)
 		return
 	}
-	s := all[0] // the most certain name, unless another one has both values by its words
-	for _, other := range all[:max(1, len(all)-len(marks))] {
-		if len(s.with(unpaid)) == 0 || len(s.closing()) == 0 {
-			if len(other.closing()) > 0 && (len(other.with(unpaid)) > 0 || len(s.closing()) == 0) {
-				s = other
-			}
+	s := all[0] // the most certain name, unless another one says more
+	for _, other := range all[1:] {
+		says := func(s statusColumn) int { return min(len(s.with(unpaid)), 1) + 2*min(len(s.with(closed, timedOut)), 1) }
+		if says(other) > says(s) && !slices.Contains(marks, other.name) {
+			s = other
 		}
 	}
-	p.status.column, p.status.number = t.real(s.name), isInteger(t.Columns[s.name])
-	from, fromWhy := p.chooseUnpaid(s, all, a)
-	to, toWhy := p.chooseClosed(s, from, a)
-	p.status.from, p.status.to = from, to
+	c := &p.status
+	c.column, c.number = t.real(s.name), isInteger(t.Columns[s.name])
+	for flag, v := range map[string]string{"unpaid": a.Unpaid, "closed": a.Closed} {
+		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" {
+			p.Refused = fmt.Sprintf("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, c.column, names(s.values))
+		} else if known.share() > 0.5 || flag == "unpaid" && known.share() > 0.05 {
+			p.Refused = fmt.Sprintf("--%s %s: those orders are paid: %s", flag, v, known)
+		}
+	}
+	var fromWhy, toWhy string
+	c.from, fromWhy = p.chooseUnpaid(s, all, a)
+	c.to, toWhy = p.chooseClosed(s, a)
 	p.why["status"] = strings.Trim(fromWhy+"; "+toWhy, "; ")
 	for _, v := range s.values {
 		switch {
-		case v.text == from || v.text == to:
-		case v.says == paid || v.says != closed && v.says != timedOut && v.paid > 0.5:
-			p.status.paid = append(p.status.paid, v.text)
+		case v.text == c.from || v.text == c.to:
+		case v.says == paid || v.says != closed && v.says != timedOut && v.share() > 0.5:
+			c.paid = append(c.paid, v.text)
 		default:
-			p.status.closed = append(p.status.closed, v.text)
-			if v.says != closed && v.says != timedOut && v.rows > 0 {
-				p.doubt("status %s is neither unpaid nor paid for this mapping, and stays as it is", v.numbers)
+			if c.closed = append(c.closed, v.text); v.says != closed && v.says != timedOut && v.rows > 0 {
+				p.doubt("status %s is neither unpaid nor paid for this mapping, and stays as it is", v)
 			}
 		}
 	}
-	slices.SortFunc(p.status.paid, inOrder)
-	slices.SortFunc(p.status.closed, inOrder)
+	slices.SortFunc(c.paid, inOrder)
+	slices.SortFunc(c.closed, inOrder)
 	rows := t.rows.of(s.name)
-	p.status.is = func(m meaning) func(int) bool {
+	c.is = func(m meaning) func(int) bool {
 		return func(i int) bool {
-			if m == closed {
-				return text(rows[i]) == to
-			}
-			return text(rows[i]) == from && p.meets(i)
+			return m == closed && text(rows[i]) == c.to || m == unpaid && text(rows[i]) == c.from && p.meets(i)
 		}
 	}
-	p.excludePaid(s, all)
-}
-
-func inOrder(a, b string) int {
-	if x, y := number(a), number(b); x != y {
-		return int(x - y)
-	}
-	return strings.Compare(a, b)
+	p.excludePaid(rows, all, marks)
 }
 
 // meets says that a row meets all conditions.
@@ -271,79 +258,63 @@ func (p *Proposal) meets(i int) bool {
 	return true
 }
 
-// closing returns the values of orders that were closed, the ones that time closed first.
-func (s statusColumn) closing() []value { return slices.Concat(s.with(timedOut), s.with(closed)) }
-
 // chooseUnpaid chooses the value of unpaid orders.
 func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn, a Answers) (from, why string) {
 	if a.Unpaid != "" {
 		return a.Unpaid, "unpaid by --unpaid"
 	}
-	sure := s.with(unpaid)
-	if len(sure) == 1 {
-		return sure[0].text, "unpaid: " + sure[0].numbers
-	}
+	sure, first, new := s.with(unpaid), s.with(fresh), s.waiting()
 	// Nearly all orders that another column calls unpaid, and that are not closed, have one value: that of new orders.
 	for _, other := range all {
-		if said := other.with(unpaid); other.name != s.name && len(said) == 1 && len(other.with(paid)) > 0 && len(sure) == 0 {
-			counts, n := map[string]int{}, 0
-			values, own := p.table.rows.of(other.name), p.table.rows.of(s.name)
-			for i, v := range values {
-				m := s.meaning(text(own[i]))
-				if text(v) == said[0].text && m != closed && m != timedOut {
-					n++
-					counts[text(own[i])]++
-				}
+		said, own, counts, n := other.with(unpaid), p.table.rows.of(s.name), map[string]int{}, 0
+		if other.name == s.name || len(said) != 1 || len(other.with(paid)) == 0 || len(sure) > 0 {
+			continue
+		}
+		for i, v := range p.table.rows.of(other.name) {
+			if m := s.find(text(own[i])).says; text(v) == said[0].text && m != closed && m != timedOut {
+				n++
+				counts[text(own[i])]++
 			}
-			for v, got := range counts {
-				if got*20 >= n*19 && n >= 10 && s.meaning(v) != paid {
-					return v, fmt.Sprintf("unpaid: %d of %d orders with %s %s", got, n, other.name, said[0].name())
-				}
+		}
+		for v, got := range counts {
+			if got*20 >= n*19 && n >= 10 && s.find(v).says != paid {
+				return v, fmt.Sprintf("unpaid: %d of %d orders with %s %s", got, n, other.name, said[0].name())
 			}
 		}
 	}
-	if first := s.with(fresh); len(sure) == 0 && len(first) == 1 && first[0].young > 0 && p.paysLater(s) && first[0].paid < 0.01 {
-		return first[0].text, "unpaid: none is paid, " + first[0].numbers
+	tells := slices.ContainsFunc(s.values, func(v value) bool { return v.share() > 0.9 && v.rows > 10 }) // the rows tell which orders are paid
+	switch {
+	case len(sure) == 1:
+		return sure[0].text, "unpaid: " + sure[0].String()
+	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && tells:
+		return first[0].text, "unpaid: none is paid, " + first[0].String()
+	case len(sure) == 0 && new.rows > 0 && tells:
+		return new.text, "unpaid: none is paid and nearly all are new, " + new.String()
 	}
 	q := Question{Flag: "unpaid", Text: fmt.Sprintf("which value of %s.%s have orders that wait for their payment?", p.table.Name, p.status.column)}
 	for _, v := range s.values {
-		q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.numbers)
+		q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
 	}
 	p.ask(q)
 	return "", ""
 }
 
-func (s statusColumn) meaning(v string) meaning {
-	for _, known := range s.values {
-		if known.text == v {
-			return known.says
-		}
-	}
-	return unknown
-}
-
-// paysLater says that the rows tell which orders are paid: most orders of another value are.
-func (p *Proposal) paysLater(s statusColumn) bool {
-	return slices.ContainsFunc(s.values, func(v value) bool { return v.paid > 0.9 && v.rows > 10 })
-}
-
 // chooseClosed chooses the value that a close writes.
-func (p *Proposal) chooseClosed(s statusColumn, from string, a Answers) (to, why string) {
-	if a.Closed != "" {
-		return a.Closed, "closed by --closed"
-	}
+func (p *Proposal) chooseClosed(s statusColumn, a Answers) (to, why string) {
 	byTime, cancelled := s.with(timedOut), s.with(closed)
 	switch {
+	case a.Closed != "":
+		return a.Closed, "closed by --closed"
 	case len(byTime) == 1:
-		return byTime[0].text, "closed by time: " + byTime[0].numbers
+		return byTime[0].text, "closed by time: " + byTime[0].String()
 	case len(byTime) == 0 && len(cancelled) == 1:
-		return cancelled[0].text, "closed: " + cancelled[0].numbers
-	case len(byTime) == 0 && len(cancelled) > 1:
-		for _, words := range []string{"cancel|取消|quxiao", "close|关闭|guanbi"} {
+		return cancelled[0].text, "closed: " + cancelled[0].String()
+	case len(byTime) == 0:
+		for _, words := range []string{"关闭|guanbi", "cancel|取消|quxiao", "close"} {
 			best := slices.DeleteFunc(slices.Clone(cancelled), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
 			if len(best) == 1 {
 				p.doubt("a close writes %s; these values mean nearly the same: %s", best[0].name(), names(cancelled))
-				return best[0].text, "closed: " + best[0].numbers
+				return best[0].text, "closed: " + best[0].String()
 			} else if len(best) > 1 {
 				break
 			}
@@ -351,50 +322,40 @@ func (p *Proposal) chooseClosed(s statusColumn, from string, a Answers) (to, why
 	}
 	q := Question{Flag: "closed", Text: fmt.Sprintf("which value of %s.%s shall a closed order get?", p.table.Name, p.status.column)}
 	for _, v := range s.values {
-		if v.text != from && v.says != paid && v.paid < 0.05 {
-			q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.numbers)
+		if v.text != p.status.from && v.says != paid && v.share() < 0.5 {
+			q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
 		}
 	}
 	p.ask(q)
 	return "", ""
 }
 
-func names(values []value) string {
-	var all []string
-	for _, v := range values {
-		all = append(all, v.name())
-	}
-	return strings.Join(all, ", ")
-}
-
-// excludePaid adds the condition that no other column calls an unpaid order paid.
-func (p *Proposal) excludePaid(s statusColumn, all []statusColumn) {
-	own := p.table.rows.of(s.name)
-	for _, other := range all {
-		said := other.with(unpaid)
-		if other.name == s.name || !slices.Contains(p.table.ranked("pay", isStatus), other.name) || len(other.with(paid)) == 0 {
+// excludePaid adds the condition that no mark calls an unpaid order paid.
+func (p *Proposal) excludePaid(own []any, all []statusColumn, marks []string) {
+	for _, mark := range all {
+		said, with, n := mark.with(unpaid), 0, 0
+		if !slices.Contains(marks, mark.name) || p.table.real(mark.name) == p.status.column || len(mark.with(paid)) == 0 {
 			continue
 		}
-		if len(said) != 1 {
-			p.doubt("%s says too whether an order is paid, and it is not clear by which value: compare it with the examples below", other.name)
-			continue
-		}
-		with, n := 0, 0
-		for i, v := range p.table.rows.of(other.name) {
+		for i, v := range p.table.rows.of(mark.name) {
 			if text(own[i]) == p.status.from {
-				if n++; text(v) == said[0].text {
+				if n++; len(said) == 1 && text(v) == said[0].text {
 					with++
 				}
 			}
 		}
-		if n > 0 && with == 0 {
-			p.doubt("no unpaid order has %s %s, which says unpaid: is the status of unpaid orders right?", other.name, said[0].name())
+		if n > 0 && with == 0 || len(said) != 1 {
+			p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.name)
 			continue
 		}
-		value := said[0].text
-		if !isInteger(p.table.Columns[other.name]) {
-			value = fmt.Sprintf("%q", value)
-		}
-		p.where = append(p.where, condition{p.table.real(other.name), value, fmt.Sprintf("%d of %d unpaid orders have it", with, n)})
+		p.where = append(p.where, condition{p.table.real(mark.name), literal(said[0].text, p.table.Columns[mark.name]), fmt.Sprintf("%d of %d unpaid orders have it", with, n)})
 	}
+}
+
+// literal writes a value of a column for topics.yaml.
+func literal(v string, c mapping.Column) string {
+	if isInteger(c) {
+		return v
+	}
+	return fmt.Sprintf("%q", v)
 }

@@ -20,8 +20,10 @@ type linesChoice struct {
 type stockChoice struct {
 	table               *Table
 	key, index          string
+	line                string // the column of lines with the key
 	available, reserved string
 	why                 string
+	points              int
 }
 
 // chooseLines chooses the table of lines, and which column of orders they refer to.
@@ -117,9 +119,8 @@ func (f *Facts) readStockLinks(ctx context.Context, lines *Table) {
 
 // named says that by its name or a foreign key a column of lines holds the key of a stock.
 func (f *Facts) named(lines *Table, sku string, s stockChoice) bool {
-	refers := strings.Trim(lines.Columns[sku].RefersTo, "`\"")
-	if refers = strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\""); refers != "" {
-		return strings.EqualFold(refers, s.table.Name)
+	if refers := lines.Columns[sku].RefersTo; refers != "" {
+		return s.table.is(refers)
 	}
 	c, name := compress(sku), compress(s.table.Name)
 	if c == compress(s.key) && s.key != "id" {
@@ -135,63 +136,72 @@ func (f *Facts) named(lines *Table, sku string, s stockChoice) bool {
 	return slices.ContainsFunc(tokens(sku), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
 }
 
-// chooseStock chooses the table to which a close returns the pieces.
+// chooseStock chooses the tables to which a close returns the pieces. The first one has the SKUs.
 func (p *Proposal) chooseStock(f *Facts, a Answers) {
 	if p.items == nil {
 		return
 	}
-	best, points := stockChoice{}, 0
-	var others []string
-	for _, s := range f.stockTables(p.items.table) {
-		for rank, sku := range p.items.table.ranked("sku", isKey) {
-			l := f.link(p.items.table, sku, s.table, s.key)
-			refers := p.items.table.Columns[sku].RefersTo != ""
-			if !f.named(p.items.table, sku, s) || !comparable(p.items.table.Columns[sku], s.table.Columns[s.key]) || !l.sure() && !(l.of == 0 && refers) {
+	lines := p.items.table
+	var all []stockChoice
+	for _, s := range f.stockTables(lines) {
+		for rank, sku := range lines.ranked("sku", isKey) {
+			l := f.link(lines, sku, s.table, s.key)
+			if !f.named(lines, sku, s) || !comparable(lines.Columns[sku], s.table.Columns[s.key]) || !l.sure() && l.of > 0 {
 				continue
 			}
-			n := 20 - 2*rank
-			if s.reserved != "" {
-				n += 8
+			s.line, s.points = sku, 20-2*rank
+			for points, is := range map[int]bool{8: s.reserved != "", 4: slices.Index(lists["available"], compress(s.available)) < 20, 5: has(tokens(s.table.Name), "skuWords"),
+				1: compress(sku) == compress(s.key)} {
+				if is {
+					s.points += points
+				}
 			}
-			if rank := slices.Index(lists["available"], compress(s.available)); rank >= 0 && rank < 20 {
-				n += 4
+			if s.why = fmt.Sprintf("%d of the %d newest in %s.%s are in it", l.found, l.of, lines.Name, lines.real(sku)); l.of == 0 {
+				s.why = "its name; no rows to compare"
 			}
-			if has(tokens(s.table.Name), "skuWords") {
-				n += 4
-			}
-			if compress(sku) == compress(s.key) {
-				n++
-			}
-			others = append(others, s.table.Name)
-			if n > points {
-				s.why = fmt.Sprintf("%d of the %d newest SKUs of %s are in it", l.found, l.of, p.items.table.Name)
-				best, points = s, n
-				p.items.sku = sku
+			if !slices.ContainsFunc(all, func(other stockChoice) bool { return other.table == s.table }) {
+				all = append(all, s)
 			}
 		}
 	}
-	if points == 0 {
+	slices.SortStableFunc(all, func(a, b stockChoice) int { return b.points - a.points })
+	all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != all[0].table && s.line == all[0].line }) // the key of one table
+	if len(all) == 0 {
 		p.doubt("no table with the stock of %s was found: a close returns none, and its event lists what to release. If a table has it, map it as stock (docs/mapping.md)",
-			p.items.table.real(p.items.sku))
+			lines.real(p.items.sku))
 		return
 	}
-	p.stock = &best
-	t := best.table
-	switch {
-	case best.reserved == "" && a.Stock == "":
-		p.ask(Question{Flag: "stock", Text: fmt.Sprintf("does the shop take pieces from %s.%s when an order is placed, or when it is paid? placed, paid, or none if neither", t.Name,
-			t.real(best.available)), Numbers: []string{best.why}, Choices: words("placed paid none")})
-	case best.reserved == "" && a.Stock != "placed":
-		p.stock, p.why["stock"] = nil, "an unpaid order holds none"
-	case best.available != "" && !slices.ContainsFunc(words("available free sellable salable remain"), func(w string) bool { return strings.Contains(compress(best.available), w) }):
-		p.doubt("a close takes from %s.%s only, as %s includes what orders hold. If %s falls when an order is placed, add available: %s", t.Name, t.real(best.reserved),
-			t.real(best.available), t.real(best.available), t.real(best.available))
-		best.available = ""
+	first := &all[0]
+	p.items.sku = first.line
+	if first.reserved != "" {
+		if p.stock = all[:1]; first.available != "" && !slices.ContainsFunc(lists["freeWords"], func(w string) bool { return strings.Contains(compress(first.available), w) }) {
+			available := first.table.real(first.available)
+			p.doubt("a close takes from %s.%s only, as %s includes what orders hold. If %s falls when an order is placed, add available: %s", first.table.Name,
+				first.table.real(first.reserved), available, available, available)
+			first.available = ""
+		}
+		return
 	}
-	others = slices.DeleteFunc(others, func(name string) bool { return name == t.Name })
-	slices.Sort(others)
-	for _, name := range slices.Compact(others) {
-		p.doubt("%s has a stock too. If it is a total that orders change, map both: docs/mapping.md, Stock in several places", name)
+	var columns, evidence []string
+	for _, s := range all {
+		columns, evidence = append(columns, s.table.Name+"."+s.table.real(s.available)), append(evidence, s.table.Name+": "+s.why)
+	}
+	wanted := strings.Split(a.Stock, ",")
+	switch a.Stock {
+	case "":
+		p.ask(Question{Flag: "stock", Text: "which of these falls when an order is placed, and not when it is paid? " + strings.Join(columns, ", ") +
+			": placed (all of them), paid (none of them), or names of tables", Numbers: evidence, Choices: words("placed paid")})
+	case "placed":
+		p.stock = all
+	case "paid":
+		p.why["stock"] = "an unpaid order holds none"
+	default:
+		p.stock = slices.DeleteFunc(all, func(s stockChoice) bool { return !slices.Contains(wanted, s.table.Name) })
+		if len(p.stock) != len(wanted) {
+			p.Refused = fmt.Sprintf("--stock %s: write placed, paid, or some of %s", a.Stock, strings.Join(columns, ", "))
+			return
+		}
+		p.items.sku = p.stock[0].line
 	}
 }
 
@@ -211,7 +221,7 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 			is = `"false"`
 		case isText(c) && zero >= 0:
 			is = fmt.Sprintf("%q", text(values[zero]))
-		case c.Nullable && zero < 0 && !isText(c):
+		case c.Nullable && zero < 0 && !isText(c) && (len(values) > 0 || !isInteger(c)):
 			is = "null"
 		case !isInteger(c):
 			continue
@@ -231,15 +241,13 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 	for _, column := range t.ranked("category", func(c mapping.Column) bool { return isKey(c) || c.Type == "enum" }) {
 		counts := map[string]int{}
 		for i, v := range t.rows.of(column) {
-			if counts[text(v)]++; open(i) && v == nil {
-				counts[""] = 1000
+			if open(i) {
+				counts[text(v)]++
 			}
 		}
 		var list []string
 		for v, n := range counts {
-			if list = append(list, fmt.Sprintf("%s (%d)", v, n)); meaningOf(v) == paid && strings.Contains(compress(v), "refund") { // rows of several kinds in a table
-				p.keepKind(column, open)
-			}
+			list = append(list, fmt.Sprintf("%s (%d)", v, n))
 		}
 		if slices.Sort(list); len(list) > 1 && len(list) <= 20 && p.columns["category"] == "" {
 			p.columns["category"], p.why["category"] = t.real(column), "its values: "+strings.Join(list, ", ")+". delays.categories gives each a delay of its own"
@@ -248,20 +256,5 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 	for _, column := range t.ranked("version", func(c mapping.Column) bool { return isInteger(c) && c.Type != "tinyint" }) {
 		p.columns["lock"], p.why["lock"] = t.real(column), "its name: code that locks optimistically sees each close"
 		break
-	}
-}
-
-// keepKind adds the condition that an order is of the kind of most unpaid ones: the table has refunds too.
-func (p *Proposal) keepKind(column string, open func(int) bool) {
-	counts, most := map[string]int{}, ""
-	for i, v := range p.table.rows.of(column) {
-		if open(i) {
-			if counts[text(v)]++; counts[text(v)] > counts[most] {
-				most = text(v)
-			}
-		}
-	}
-	if most != "" {
-		p.where = append(p.where, condition{p.table.real(column), fmt.Sprintf("%q", most), fmt.Sprintf("%d unpaid orders have it, and others are no orders", counts[most])})
 	}
 }

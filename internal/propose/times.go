@@ -19,41 +19,27 @@ type timeChoice struct {
 
 // kindOf returns how a column holds times, without the zone; false: it holds none.
 func kindOf(c mapping.Column, values []any) (kind mapping.TimeColumn, ok bool) {
-	switch c.Type {
-	case "datetime", "timestamp", "timestamptz":
-		kind.Type = mapping.TimeType(c.Type)
-		switch {
-		case c.Digits > 3:
-			kind.Precision = mapping.Micros
-		case c.Digits > 0:
-			kind.Precision = mapping.Millis
-		default:
-			kind.Precision = mapping.Seconds
-		}
-		return kind, true
+	if !isInteger(c) {
+		precision := map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)]
+		return mapping.TimeColumn{Type: mapping.TimeType(c.Type), Precision: precision}, true
 	}
-	var s, ms, n int
+	n, of := 0, map[mapping.TimeType]int{}
 	for _, v := range values {
-		if !holds(v) {
-			continue
-		}
-		n++
-		switch x := number(v); {
-		case x > 9e8 && x < 5e9:
-			s++
-		case x > 9e11 && x < 5e12:
-			ms++
+		if x := number(v); x != 0 {
+			n++
+			for t, unit := range map[mapping.TimeType]float64{mapping.UnixSeconds: 1, mapping.UnixMillis: 1000} {
+				if x > 9e8*unit && x < 5e9*unit {
+					of[t]++
+				}
+			}
 		}
 	}
-	switch {
-	case n == 0 || max(s, ms)*100 < n*98:
-		return kind, false
-	case s > ms:
-		kind.Type = mapping.UnixSeconds
-	default:
-		kind.Type = mapping.UnixMillis
+	for t, got := range of {
+		if got*100 >= n*98 {
+			return mapping.TimeColumn{Type: t}, true
+		}
 	}
-	return kind, true
+	return mapping.TimeColumn{Type: mapping.UnixSeconds}, n == 0 && len(values) == 0
 }
 
 // instants decodes the values of a column; the zero time: none.
@@ -80,28 +66,24 @@ func (p *Proposal) chooseCreated(f *Facts, a Answers) {
 	for _, column := range t.ranked("created", isTime) {
 		values := t.rows.of(column)
 		kind, ok := kindOf(t.Columns[column], values)
-		if !ok && len(values) > 0 {
+		if part, n := share(values, nil); !ok || n > 0 && part < 0.9 {
 			continue
 		}
-		if part, n := share(values, nil); n > 0 && part < 0.9 {
-			continue
-		}
-		if kind.Type == "" {
-			kind.Type = mapping.UnixSeconds
-			p.doubt("%s has no rows: unix_s of %s is by its type, compare it with the first row", t.Name, column)
+		if len(values) == 0 && isInteger(t.Columns[column]) {
+			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", t.Name, column)
 		}
 		kind.Column = t.real(column)
 		p.created = timeChoice{TimeColumn: kind, why: strings.ToUpper(t.Columns[column].Type)}
-		if kind.Type == mapping.DateTime {
-			p.chooseZone(f, a, values)
-		}
 		switch kind.Type {
-		case mapping.UnixSeconds, mapping.UnixMillis:
-			p.created.why += map[mapping.TimeType]string{mapping.UnixSeconds: ", seconds", mapping.UnixMillis: ", milliseconds"}[kind.Type] + " since 1970 by its values"
+		case mapping.DateTime:
+			p.chooseZone(f, a, values)
+		case mapping.UnixSeconds:
+			p.created.why += ", seconds since 1970 by its values"
+		case mapping.UnixMillis:
+			p.created.why += ", milliseconds since 1970 by its values"
 		}
 		return
 	}
-	p.created = timeChoice{}
 }
 
 // noDST are the zones of which an offset alone is enough: no region there changes its clocks.
@@ -172,16 +154,6 @@ var delays = []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * 
 	45 * time.Minute, time.Hour, 90 * time.Minute, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour,
 	72 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// atLeast returns the smallest usual delay that is no shorter than d, with a slack of some percent for the clocks; 0: none.
-func atLeast(d time.Duration) time.Duration {
-	for _, usual := range delays {
-		if usual >= d-d/20-5*time.Second {
-			return usual
-		}
-	}
-	return 0
-}
-
 // after returns how long after its creation each of the orders has another time, sorted.
 func (p *Proposal) after(t timeChoice, of func(i int) bool) (all []time.Duration) {
 	created := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column)))
@@ -211,8 +183,7 @@ func (p *Proposal) chooseDue(f *Facts, a Answers) {
 		if !ok || t.Columns[column].OnUpdate || t.Columns[column].DefaultNow || p.created.Column == "" {
 			continue
 		}
-		ages := p.after(due, open)
-		unpaidRows := 0
+		ages, unpaidRows := p.after(due, open), 0
 		for i := range t.rows.values {
 			if open(i) {
 				unpaidRows++
@@ -251,85 +222,50 @@ func changesClocks(zone string, now time.Time) bool {
 	return winter != summer
 }
 
-// chooseDelay looks how long unpaid orders stay open today.
+// chooseDelay looks how long unpaid orders stay open today: they are spread over the delay, up to its end, and beyond it are only the few that
+// somebody has missed.
 func (p *Proposal) chooseDelay(f *Facts, a Answers) {
 	if a.Delay > 0 {
 		p.delay, p.why["delay"] = a.Delay, "--delay"
 		return
 	}
-	created := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column)))
-	open, ages := p.status.is(unpaid), []time.Duration{}
+	open, shut, closedOnes, ages := p.status.is(unpaid), p.status.is(closed), []time.Duration{}, []time.Duration{}
+	created, now := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))), time.Time{}
+	for _, at := range created {
+		if at.After(now) && !at.After(f.Now) {
+			now = at // a shop without an order for an hour has no younger ones that are unpaid
+		}
+	}
 	for i, at := range created {
-		if open(i) && !at.IsZero() {
-			ages = append(ages, f.Now.Sub(at))
+		switch age := now.Sub(at); {
+		case at.IsZero():
+		case open(i):
+			ages = append(ages, age)
+		case shut(i):
+			closedOnes = append(closedOnes, age)
 		}
 	}
-	slices.Sort(ages)
-	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
-	if n := len(ages); n > 0 {
-		q.Numbers = append(q.Numbers, fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, short(ages[0]), short(ages[n/2]), short(ages[n-1])))
-	}
-	if p.closed.Column != "" {
-		if all := p.after(p.closed, p.status.is(closed)); len(all) >= 20 {
-			usual, n := mode(all)
-			q.Numbers = append(q.Numbers, fmt.Sprintf("%d of %d closed orders were closed %s after their creation, by %s", n, len(all), short(usual), p.closed.Column))
-			if n*2 > len(all) && !oldUnpaid(ages, usual) {
-				p.delay, p.why["delay"] = usual, fmt.Sprintf("%d of %d closed orders have it between %s and %s", n, len(all), p.created.Column, p.closed.Column)
-				return
-			}
-		}
-	}
-	// If the oldest unpaid orders but a few are younger than a usual delay, and all others are far older, somebody closes them after that delay.
-	for i := len(ages) - 1; i >= 20 && i >= len(ages)*7/10; i-- {
-		if i == len(ages)-1 || ages[i+1] > 3*ages[i] {
-			usual := atLeast(ages[i])
-			if p.someClosed(f, usual) && usual > 0 {
-				p.delay = usual
-				p.why["delay"] = fmt.Sprintf("%d of %d unpaid orders are younger, the oldest of them %s: compare it with the setting of your shop", i+1, len(ages), short(ages[i]))
-				return
-			}
-			break
-		}
-	}
-	p.ask(q)
-}
-
-// oldUnpaid says that many unpaid orders are older than a delay: nobody closes them after it.
-func oldUnpaid(ages []time.Duration, delay time.Duration) bool {
-	n := 0
-	for _, age := range ages {
-		if age > 2*delay {
-			n++
-		}
-	}
-	return n*2 > len(ages)
-}
-
-// someClosed says that the shop has closed orders that are older than a delay.
-func (p *Proposal) someClosed(f *Facts, delay time.Duration) bool {
-	created, of := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))), p.status.is(closed)
-	for i, at := range created {
-		if of(i) && !at.IsZero() && f.Now.Sub(at) > delay {
-			return true
-		}
-	}
-	return false
-}
-
-// mode returns the usual delay that most of the times have, within a tenth more, and how many have it.
-func mode(all []time.Duration) (usual time.Duration, most int) {
-	for _, d := range delays {
-		n := 0
-		for _, x := range all {
-			if x >= d-time.Second && x <= d+d/10+time.Minute {
+	within := func(all []time.Duration, from, to time.Duration) (n int) {
+		for _, age := range all {
+			if age > from && age <= to {
 				n++
 			}
 		}
-		if n > most {
-			usual, most = d, n
+		return n
+	}
+	for _, d := range delays {
+		n := within(ages, 0, d)
+		if n >= 20 && n*10 >= len(ages)*8 && within(ages, d*4/5, d) > 0 && within(ages, d, 2*d)*5 < within(ages, d/2, d) && within(closedOnes, d, 1<<62) > 0 {
+			p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(ages))
+			return
 		}
 	}
-	return usual, most
+	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
+	if slices.Sort(ages); len(ages) > 0 {
+		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(ages), short(ages[0]),
+			short(ages[len(ages)/2]), short(ages[len(ages)-1]))}
+	}
+	p.ask(q)
 }
 
 // short writes a duration as topics.yaml has it, in two units at most.

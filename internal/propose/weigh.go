@@ -63,6 +63,9 @@ func (f *Facts) weigh(t *Table) candidate {
 	case named:
 		add(4, "its name")
 	}
+	if has(of, "softWords") {
+		add(-2, "")
+	}
 	if s := t.ranked("status", isStatus); len(s) > 0 {
 		add(2, "the column "+t.real(s[0]))
 	} else if p := t.ranked("pay", isStatus); len(p) > 0 {
@@ -89,18 +92,19 @@ func (f *Facts) weigh(t *Table) candidate {
 
 // refersTo returns the columns of a table that hold the order of a row.
 func (t *Table) refersTo(orders *Table) (all []string) {
-	names := words("orderid ordersn orderno ordernumber ordernum ordercode order oid idorder ordersid orderuuid orderinfoid")
+	var names []string
+	if last := compress(orders.Name); has(tokens(orders.Name), "orderWords") || strings.HasSuffix(strings.TrimSuffix(last, "s"), "order") {
+		names = words("orderid ordersn orderno ordernumber ordernum ordercode order oid idorder ordersid orderuuid orderinfoid")
+	}
 	for _, w := range append(tokens(orders.Name), compress(orders.Name), strings.Join(tokens(orders.Name)[max(0, len(tokens(orders.Name))-2):], "")) {
 		if one := strings.TrimSuffix(w, "s"); slices.Contains(lists["orderWords"], w) || len(w) > 4 && !slices.Contains(lists["plainWords"], w) {
 			names = append(names, one+"id", one+"no", "id"+one, one, one+"code", one+"sn")
 		}
 	}
 	for _, c := range t.columns {
-		refers := strings.Trim(t.Columns[c].RefersTo, "`\"")
-		refers = strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\"")
-		switch {
+		switch refers := t.Columns[c].RefersTo; {
 		case !isKey(t.Columns[c]):
-		case strings.EqualFold(refers, orders.Name):
+		case orders.is(refers):
 			all = append([]string{c}, all...)
 		case refers == "" && slices.Contains(names, compress(c)):
 			all = append(all, c)
@@ -116,7 +120,7 @@ func (f *Facts) lineTables(orders *Table) (all []*Table) {
 	for _, t := range f.Tables {
 		of := tokens(t.Name)
 		if t == orders || t.View || has(of, "notLines") || !has(of, "lineWords") && !strings.HasPrefix(compress(t.Name), stem) ||
-			len(t.refersTo(orders)) == 0 || len(t.ranked("sku", isKey)) == 0 || (t.Pattern != "") != (orders.Pattern != "") && t.Pattern != "" {
+			len(t.ranked("sku", isKey)) == 0 || !f.refers(t, orders) || (t.Pattern != "") != (orders.Pattern != "") && t.Pattern != "" {
 			continue
 		}
 		if score[t] = 10 - len(of); strings.HasPrefix(compress(t.Name), stem) {
@@ -129,6 +133,12 @@ func (f *Facts) lineTables(orders *Table) (all []*Table) {
 	}
 	slices.SortStableFunc(all, func(a, b *Table) int { return score[b] - score[a] })
 	return all
+}
+
+// refers says that a table refers to orders; the rows do not contradict it.
+func (f *Facts) refers(t, orders *Table) bool {
+	_, id := f.reference(t, orders)
+	return id != ""
 }
 
 // sampled are the roles of the columns whose rows are read.
@@ -253,7 +263,7 @@ type Proposal struct {
 	where   []condition
 	columns map[string]string // category and version, by key
 	items   *linesChoice
-	stock   *stockChoice
+	stock   []stockChoice
 }
 
 // choice is a column and the evidence for it.

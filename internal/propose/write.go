@@ -88,19 +88,24 @@ func (p *Proposal) writeStock(line func(text, why string)) {
 	t := p.items.table
 	line(fmt.Sprintf("  items: {table: %s, order: %s, sku: %s, quantity: %s}", name(cmp.Or(t.Pattern, t.Name)), name(t.real(p.items.order)), name(t.real(p.items.sku)),
 		name(t.real(p.items.quantity))), p.items.why)
-	s := p.stock
-	if s == nil {
+	if len(p.stock) == 0 {
 		line("  stock: none", cmp.Or(p.why["stock"], "no table with the stock was found; the event of a close lists what to release"))
 		return
 	}
-	text := fmt.Sprintf("  stock: {table: %s, sku: %s", name(s.table.Name), key(s.table.real(s.key), keyType(s.table.Columns[s.key]), s.index))
-	if s.available != "" {
-		text += ", available: " + name(s.table.real(s.available))
+	line("  stock:", "")
+	for _, s := range p.stock {
+		text := fmt.Sprintf("    - {table: %s, sku: %s", name(s.table.Name), key(s.table.real(s.key), keyType(s.table.Columns[s.key]), s.index))
+		if s.line != p.items.sku {
+			text += ", line: " + name(t.real(s.line))
+		}
+		if s.available != "" {
+			text += ", available: " + name(s.table.real(s.available))
+		}
+		if s.reserved != "" {
+			text += ", reserved: " + name(s.table.real(s.reserved))
+		}
+		line(text+"}", s.why)
 	}
-	if s.reserved != "" {
-		text += ", reserved: " + name(s.table.real(s.reserved))
-	}
-	line(text+"}", s.why)
 }
 
 // buckets returns the lengths of buckets for a delay.
@@ -156,8 +161,5 @@ func column(of string, t mapping.TimeColumn) string {
 }
 
 func (p *Proposal) value(v string) string {
-	if p.status.number {
-		return v
-	}
-	return fmt.Sprintf("%q", v)
+	return literal(v, p.table.Columns[strings.ToLower(p.status.column)])
 }
