@@ -157,7 +157,7 @@ const (
 	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%' FROM information_schema.tables WHERE table_schema = DATABASE()"
 	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm') FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
 		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition"
-	mysqlComments = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
+	mysqlComments    = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
 	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
 		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
 		" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?"

@@ -222,50 +222,58 @@ func changesClocks(zone string, now time.Time) bool {
 	return winter != summer
 }
 
-// chooseDelay looks how long unpaid orders stay open today: they are spread over the delay, up to its end, and beyond it are only the few that
-// somebody has missed.
+// chooseDelay looks how long unpaid orders stay open today.
 func (p *Proposal) chooseDelay(f *Facts, a Answers) {
 	if a.Delay > 0 {
 		p.delay, p.why["delay"] = a.Delay, "--delay"
 		return
 	}
-	open, shut, closedOnes, ages := p.status.is(unpaid), p.status.is(closed), []time.Duration{}, []time.Duration{}
-	created, now := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))), time.Time{}
-	for _, at := range created {
-		if at.After(now) && !at.After(f.Now) {
-			now = at // a shop without an order for an hour has no younger ones that are unpaid
+	open, shut := p.status.is(unpaid), p.status.is(closed)
+	var waiting, ended []time.Time
+	var newest time.Time
+	for i, at := range instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))) {
+		if at.After(newest) && !at.After(f.Now) {
+			newest = at
+		}
+		if open(i) && !at.IsZero() {
+			waiting = append(waiting, at)
+		} else if shut(i) && !at.IsZero() {
+			ended = append(ended, at)
 		}
 	}
-	for i, at := range created {
-		switch age := now.Sub(at); {
-		case at.IsZero():
-		case open(i):
-			ages = append(ages, age)
-		case shut(i):
-			closedOnes = append(closedOnes, age)
-		}
+	// Rows that nobody adds to any more get older, and what is right for the clock is wrong for them.
+	d, n := usualDelay(waiting, ended, f.Now)
+	if then, _ := usualDelay(waiting, ended, newest); then == d && d > 0 {
+		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
+		return
 	}
-	within := func(all []time.Duration, from, to time.Duration) (n int) {
-		for _, age := range all {
-			if age > from && age <= to {
+	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
+	if slices.SortFunc(waiting, time.Time.Compare); len(waiting) > 0 {
+		age := func(i int) string { return short(f.Now.Sub(waiting[len(waiting)-1-i])) }
+		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(waiting), age(0), age(len(waiting)/2),
+			age(len(waiting)-1))}
+	}
+	p.ask(q)
+}
+
+// usualDelay returns the delay over which the times of unpaid orders are spread, up to its end, so that beyond it are only the few that somebody
+// has missed, and how many are within it; 0: there is none.
+func usualDelay(waiting, ended []time.Time, now time.Time) (time.Duration, int) {
+	within := func(all []time.Time, from, to time.Duration) (n int) {
+		for _, at := range all {
+			if age := now.Sub(at); age > from && age <= to {
 				n++
 			}
 		}
 		return n
 	}
 	for _, d := range delays {
-		n := within(ages, 0, d)
-		if n >= 20 && n*10 >= len(ages)*8 && within(ages, d*4/5, d) > 0 && within(ages, d, 2*d)*5 < within(ages, d/2, d) && within(closedOnes, d, 1<<62) > 0 {
-			p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(ages))
-			return
+		n := within(waiting, -time.Minute, d)
+		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, d*4/5, d) > 0 && within(waiting, d, 2*d)*5 < within(waiting, d/2, d) && within(ended, d, 1<<62) > 0 {
+			return d, n
 		}
 	}
-	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
-	if slices.Sort(ages); len(ages) > 0 {
-		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(ages), short(ages[0]),
-			short(ages[len(ages)/2]), short(ages[len(ages)-1]))}
-	}
-	p.ask(q)
+	return 0, 0
 }
 
 // short writes a duration as topics.yaml has it, in two units at most.
