@@ -136,7 +136,7 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *propose.Proposal) ([]string, error) {
 	cfg, err := config.Parse(c.config, []byte(p.YAML), config.WithoutKafka())
 	if err != nil {
-		return nil, fmt.Errorf("the proposal is no valid topics.yaml: %w\n%s", err, p.YAML)
+		return nil, Exit(Findings, fmt.Errorf("the tables cannot be mapped as they are: %w\n%s", err, p.YAML))
 	}
 	mapped, err := clients.Connect(servers, clients.Database{MaxConns: 2}, cfg, c.logger())
 	if err != nil {

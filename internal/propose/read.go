@@ -31,6 +31,7 @@ type Facts struct {
 
 	reader *reader
 	links  map[string]link
+	parts  map[string]int // how many tables have a name, with up to three digits at its end
 }
 
 // link says how many values of a column another table has.
@@ -46,7 +47,8 @@ type Table struct {
 	Pattern string
 	Months  int
 
-	rows    *rows // nil: not read
+	rows    *rows  // nil: not read
+	unread  string // why its rows could not be read
 	columns []string
 	labels  map[string]map[string]string // of the values of a column, by comments and tables of statuses
 }
@@ -95,8 +97,10 @@ func Read(ctx context.Context, s *store.Store, named string) (*Facts, error) {
 		err = f.readTables(ctx, named)
 	}
 	for _, c := range f.candidates(named) {
-		if err == nil {
-			err = f.readOrders(ctx, c.Table)
+		if err == nil && c.against == "" {
+			if err := f.readOrders(ctx, c.Table); err != nil {
+				c.unread = "its rows cannot be read: " + err.Error()
+			}
 		}
 	}
 	if err != nil {
@@ -180,6 +184,12 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		names = append(names, name)
 		views[name] = yes(row[1])
 	}
+	f.parts = map[string]int{}
+	for _, name := range names {
+		if stem := strings.TrimRight(name, "0123456789"); stem != name && len(name)-len(stem) <= 3 {
+			f.parts[stem]++
+		}
+	}
 	patterns := monthly(names, f.Now.Add(14*time.Hour).Format("200601"))
 	names = slices.DeleteFunc(names, func(name string) bool { // of a table for each month one is read
 		p := patterns[name]
@@ -200,8 +210,9 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		if p := patterns[name]; p != nil {
 			t.Pattern, t.Months = p.Pattern, p.Months
 		}
-		if t.Name = cmp.Or(t.Name, name); views[name] {
-			t.View = true
+		if t.Name = cmp.Or(t.Name, name); t.View {
+			f.Tables = append(f.Tables, t)
+			continue
 		}
 		rows, err := f.reader.query(ctx, comments, name)
 		if err != nil {

@@ -1,8 +1,10 @@
 package propose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -239,22 +241,38 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 		}
 	}
 	for _, column := range t.ranked("category", func(c mapping.Column) bool { return isKey(c) || c.Type == "enum" }) {
-		counts := map[string]int{}
-		for i, v := range t.rows.of(column) {
-			if open(i) {
-				counts[text(v)]++
-			}
-		}
 		var list []string
-		for v, n := range counts {
+		for v, n := range p.countOpen(column) {
 			list = append(list, fmt.Sprintf("%s (%d)", v, n))
 		}
 		if slices.Sort(list); len(list) > 1 && len(list) <= 20 && p.columns["category"] == "" {
 			p.columns["category"], p.why["category"] = t.real(column), "its values: "+strings.Join(list, ", ")+". delays.categories gives each a delay of its own"
 		}
 	}
+	for _, column := range t.ranked("method", func(c mapping.Column) bool { return isInteger(c) || isText(c) }) {
+		for v, n := range p.countOpen(column) {
+			if label := cmp.Or(t.labels[column][v], v); later.MatchString(compress(label)) {
+				p.doubt("%d unpaid orders have %s %s: if they are paid later, at the door or by transfer, they would be closed too. Exclude them by where, or give them a rule "+
+					"in delays.rules", n, column, label)
+			}
+		}
+	}
 	for _, column := range t.ranked("version", func(c mapping.Column) bool { return isInteger(c) && c.Type != "tinyint" }) {
 		p.columns["lock"], p.why["lock"] = t.real(column), "its name: code that locks optimistically sees each close"
 		break
 	}
+}
+
+// later matches ways to pay that take days.
+var later = regexp.MustCompile(lists["later"][0])
+
+// countOpen counts the unpaid orders by the values of a column.
+func (p *Proposal) countOpen(column string) map[string]int {
+	counts, open := map[string]int{}, p.status.is(unpaid)
+	for i, v := range p.table.rows.of(column) {
+		if open(i) {
+			counts[text(v)]++
+		}
+	}
+	return counts
 }

@@ -74,6 +74,10 @@ func (p *Proposal) chooseCreated(f *Facts, a Answers) {
 		}
 		kind.Column = t.real(column)
 		p.created = timeChoice{TimeColumn: kind, why: strings.ToUpper(t.Columns[column].Type)}
+		if at := instants(kind, values); kind.Type != mapping.DateTime && len(at) > 2 && at[2].After(f.Now.Add(10*time.Minute)) {
+			p.doubt("%s has times in the future, such as %s: the shop's connections have another time zone than %s says, and orders would close late", column,
+				at[2].Format(time.RFC3339), kind.Type)
+		}
 		switch kind.Type {
 		case mapping.DateTime:
 			p.chooseZone(f, a, values)
@@ -97,10 +101,14 @@ var offsets = []time.Duration{-9*60 - 30, -3*60 - 30, 3*60 + 30, 4*60 + 30, 5*60
 // chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
 func (p *Proposal) chooseZone(f *Facts, a Answers, values []any) {
 	var newest time.Time
+	var all []time.Time
 	for _, v := range values {
-		if at, is := v.(time.Time); is && at.After(newest) && at.Before(f.Now.Add(15*time.Hour)) {
-			newest = at
+		if at, is := v.(time.Time); is && at.Before(f.Now.Add(15*time.Hour)) {
+			all = append(all, at)
 		}
+	}
+	if slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) }); len(all) > 0 {
+		newest = all[min(2, len(all)-1)] // a wrong clock may have written one or two
 	}
 	if a.Zone != "" {
 		p.created.Zone, p.created.why = a.Zone, p.created.why+", in the zone of --zone"

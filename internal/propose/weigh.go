@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,8 @@ type candidate struct {
 	reasons []string
 	against string // why it is certainly no table of orders; "": nothing is
 }
+
+var digits = regexp.MustCompile(`(^|\D)20\d\d`)
 
 // Weights of what makes a table that of the orders. They were chosen so that no single one decides.
 const (
@@ -56,8 +59,14 @@ func (f *Facts) weigh(t *Table) candidate {
 	switch named := has(of, "orderWords") || strings.HasSuffix(joined, "order") || strings.HasSuffix(joined, "orders") || strings.HasSuffix(joined, "dingdan"); {
 	case t.View:
 		c.against = "it is a view: a close needs the table below it"
+	case t.unread != "":
+		c.against = t.unread
+	case f.parts[strings.TrimRight(t.Name, "0123456789")] > 1:
+		c.against = fmt.Sprintf("the orders are spread over %d tables by a number. Only tables by month are read as one (docs/mapping.md, Shards)", f.parts[strings.TrimRight(t.Name, "0123456789")])
+	case t.Pattern == "" && digits.MatchString(t.Name):
+		c.against = "its name has a date: it looks like a copy or an archive"
 	case has(of, "otherWords"):
-		c.against = "its name says that it holds something else: " + t.Name
+		c.against = "its name says that it holds something else"
 	case named && len(rest) == 0:
 		add(6, "its name")
 	case named:
@@ -71,12 +80,12 @@ func (f *Facts) weigh(t *Table) candidate {
 	} else if p := t.ranked("pay", isStatus); len(p) > 0 {
 		add(1, "the column "+t.real(p[0]))
 	} else if c.against == "" {
-		c.against = "it has no column with a status"
+		c.against = "it has no status: a column of numbers or text"
 	}
 	if created := t.first("created", isTime); created != "" {
 		add(1, "the column "+t.real(created))
 	} else if len(t.ranked("due", isTime)) == 0 && c.against == "" {
-		c.against = "it has no column with the time of creation"
+		c.against = "it has no time of creation: a DATETIME, a TIMESTAMP or unix time"
 	}
 	for role, is := range map[string]func(mapping.Column) bool{"money": isAny, "buyer": isAny, "number": isKey, "paidat": isTime} {
 		if len(t.ranked(role, is)) > 0 {
@@ -94,7 +103,7 @@ func (f *Facts) weigh(t *Table) candidate {
 func (t *Table) refersTo(orders *Table) (all []string) {
 	var names []string
 	if last := compress(orders.Name); has(tokens(orders.Name), "orderWords") || strings.HasSuffix(strings.TrimSuffix(last, "s"), "order") {
-		names = words("orderid ordersn orderno ordernumber ordernum ordercode order oid idorder ordersid orderuuid orderinfoid")
+		names = lists["orderRefs"]
 	}
 	for _, w := range append(tokens(orders.Name), compress(orders.Name), strings.Join(tokens(orders.Name)[max(0, len(tokens(orders.Name))-2):], "")) {
 		if one := strings.TrimSuffix(w, "s"); slices.Contains(lists["orderWords"], w) || len(w) > 4 && !slices.Contains(lists["plainWords"], w) {
@@ -142,7 +151,7 @@ func (f *Facts) refers(t, orders *Table) bool {
 }
 
 // sampled are the roles of the columns whose rows are read.
-var sampled = []string{"status", "pay", "created", "due", "paidat", "closedat", "deleted", "category", "number"}
+var sampled = []string{"status", "pay", "created", "due", "paidat", "closedat", "deleted", "category", "number", "method"}
 
 // readOrders reads the rows of a table of orders, and what its lines and stock have in common with it.
 func (f *Facts) readOrders(ctx context.Context, t *Table) error {
@@ -197,7 +206,13 @@ func (f *Facts) chosen(named string) (t *Table, why string, ask *Question, refus
 	case named != "" && len(all) == 0:
 		return nil, "", nil, fmt.Sprintf("there is no table %q of %d, or this user may not read it", named, f.All)
 	case len(all) == 0:
-		return nil, "", nil, fmt.Sprintf("no table of %d looks like one of orders: it needs a status and a time of creation. Name it: --table", f.All)
+		why := ""
+		for _, t := range f.Tables {
+			if c := f.weigh(t); c.against != "" && has(tokens(t.Name), "orderWords") {
+				why += fmt.Sprintf("; %s: %s", t.Name, c.against)
+			}
+		}
+		return nil, "", nil, fmt.Sprintf("no table of %d looks like one of orders: it needs a status and a time of creation. Name it: --table%s", f.All, why)
 	case all[0].against != "":
 		return nil, "", nil, fmt.Sprintf("table %s cannot be closed: %s", all[0].Name, all[0].against)
 	case named == "" && (all[0].score < enough || len(all) > 1 && all[0].score < all[1].score+ahead && !f.emptier(all[1].Table, all[0].Table)):
