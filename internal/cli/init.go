@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +22,7 @@ import (
 func newInit(c *common) *cobra.Command {
 	var a propose.Answers
 	var print bool
+	var delay string
 	cmd := &cobra.Command{
 		Use:   "init [--table TABLE]",
 		Short: "Propose a topics.yaml for the tables of your shop",
@@ -38,6 +38,12 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 			if _, err := os.Stat(c.config); err == nil && !print {
 				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
 			}
+			if delay != "" {
+				var err error
+				if a.Delay, err = config.ParseDuration(delay); err != nil {
+					return Exit(Usage, fmt.Errorf("--delay %w", err))
+				}
+			}
 			return c.init(cmd.Context(), a, print)
 		},
 	}
@@ -46,7 +52,7 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
 	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
-	f.DurationVar(&a.Delay, "delay", 0, "after how long an unpaid order closes")
+	f.StringVar(&delay, "delay", "", "after how long an unpaid order closes, such as 30m or 1d")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
@@ -185,7 +191,7 @@ func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answ
 		_, err = mapping.ParseZone(answer)
 		a.Zone = answer
 	case "delay":
-		a.Delay, err = time.ParseDuration(answer)
+		a.Delay, err = config.ParseDuration(answer)
 	}
 	if err != nil {
 		return Exit(Usage, err)

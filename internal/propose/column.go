@@ -57,7 +57,7 @@ func (t *Table) is(refers string) bool {
 
 // ranked returns the columns with a role, the most certain first.
 func (t *Table) ranked(role string, is func(mapping.Column) bool) []string {
-	strip := append(tokens(t.Name), "order")
+	strip := append(tokens(t.Name), compress(t.Name), "order")
 	for _, s := range slices.Clone(strip) {
 		strip = append(strip, strings.TrimSuffix(s, "s"))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -215,7 +216,7 @@ func (p *Proposal) chooseStatus(f *Facts, a Answers) {
 	c := &p.status
 	c.column, c.number = t.real(s.name), isInteger(t.Columns[s.name])
 	for flag, v := range map[string]string{"unpaid": a.Unpaid, "closed": a.Closed} {
-		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" {
+		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" && (flag == "unpaid" || p.status.number != isNumber(v)) {
 			p.Refused = fmt.Sprintf("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, c.column, names(s.values))
 		} else if known.share() > 0.5 || flag == "unpaid" && known.share() > 0.05 {
 			p.Refused = fmt.Sprintf("--%s %s: those orders are paid: %s", flag, v, known)
@@ -245,6 +246,30 @@ func (p *Proposal) chooseStatus(f *Facts, a Answers) {
 		}
 	}
 	p.excludePaid(rows, all, marks)
+	for _, other := range all { // a second status that follows the first
+		if other.name == s.name || slices.Contains(marks, other.name) {
+			continue
+		}
+		counts, open, n := map[string]int{}, map[string]int{}, 0
+		for i, v := range t.rows.of(other.name) {
+			if text(rows[i]) == c.to {
+				n++
+				counts[text(v)]++
+			} else if text(rows[i]) == c.from {
+				open[text(v)]++
+			}
+		}
+		for v, got := range counts {
+			if got*20 >= n*19 && n >= 20 && len(open) > 0 && open[v] == 0 {
+				p.set = append(p.set, condition{t.real(other.name), literal(v, t.Columns[other.name]), fmt.Sprintf("%d of %d closed orders have it, and no unpaid one", got, n)})
+			}
+		}
+	}
+}
+
+func isNumber(v string) bool {
+	_, err := strconv.ParseInt(v, 10, 64)
+	return err == nil
 }
 
 // meets says that a row meets all conditions.
@@ -326,29 +351,43 @@ func (p *Proposal) chooseClosed(s statusColumn, a Answers) (to, why string) {
 			q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
 		}
 	}
+	if len(q.Choices) == 0 {
+		p.Refused = fmt.Sprintf("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; or write the mapping by hand if a close is written elsewhere",
+			p.table.Name, p.status.column, names(s.values))
+	}
 	p.ask(q)
 	return "", ""
 }
 
-// excludePaid adds the condition that no mark calls an unpaid order paid.
+// excludePaid adds the conditions that no mark calls an unpaid order paid: by its words, or because nearly all unpaid orders have a value that few
+// paid ones have.
 func (p *Proposal) excludePaid(own []any, all []statusColumn, marks []string) {
 	for _, mark := range all {
-		said, with, n := mark.with(unpaid), 0, 0
-		if !slices.Contains(marks, mark.name) || p.table.real(mark.name) == p.status.column || len(mark.with(paid)) == 0 {
+		if !slices.Contains(marks, mark.name) || p.table.real(mark.name) == p.status.column {
 			continue
 		}
+		open, done, n, most := map[string]int{}, map[string]int{}, 0, ""
 		for i, v := range p.table.rows.of(mark.name) {
 			if text(own[i]) == p.status.from {
-				if n++; len(said) == 1 && text(v) == said[0].text {
-					with++
+				n++
+				if open[text(v)]++; open[text(v)] > open[most] {
+					most = text(v)
 				}
+			} else if slices.Contains(p.status.paid, text(own[i])) {
+				done[text(v)]++
+				done[""]++
 			}
 		}
-		if n > 0 && with == 0 || len(said) != 1 {
-			p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.name)
+		said := mark.with(unpaid)
+		if len(said) == 1 && (n == 0 || open[said[0].text] > 0) {
+			most = said[0].text
+		} else if open[most]*20 < n*19 || done[most]*2 > done[""] || n < 10 {
+			if len(mark.with(paid)) > 0 {
+				p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.name)
+			}
 			continue
 		}
-		p.where = append(p.where, condition{p.table.real(mark.name), literal(said[0].text, p.table.Columns[mark.name]), fmt.Sprintf("%d of %d unpaid orders have it", with, n)})
+		p.where = append(p.where, condition{p.table.real(mark.name), literal(most, p.table.Columns[mark.name]), fmt.Sprintf("%d of %d unpaid orders have it", open[most], n)})
 	}
 }
 

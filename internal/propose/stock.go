@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,18 +92,11 @@ func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
 		if available == "" && reserved == "" {
 			continue
 		}
-		keys := []string{}
-		if key := t.key(); key != "" {
-			keys = append(keys, key)
-		}
-		for _, c := range t.ranked("sku", isKey) {
-			if _, ok := t.unique(c); ok && !slices.Contains(keys, c) {
-				keys = append(keys, c)
+		own := t.key() // a row of stock may have a number of its own, beside its SKU
+		for _, key := range append(slices.DeleteFunc(t.ranked("sku", isKey), func(c string) bool { return c == own }), own) {
+			if index, ok := t.unique(key); ok {
+				all = append(all, stockChoice{table: t, key: key, index: index, available: available, reserved: reserved})
 			}
-		}
-		for _, key := range keys {
-			index, _ := t.unique(key)
-			all = append(all, stockChoice{table: t, key: key, index: index, available: available, reserved: reserved})
 		}
 	}
 	return all
@@ -125,7 +119,7 @@ func (f *Facts) named(lines *Table, sku string, s stockChoice) bool {
 		return s.table.is(refers)
 	}
 	c, name := compress(sku), compress(s.table.Name)
-	if c == compress(s.key) && s.key != "id" {
+	if strings.HasSuffix(compress(s.key), c) && s.key != "id" {
 		return true
 	}
 	stem := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c, "id"), "code"), "no")
@@ -233,7 +227,7 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 	}
 	for _, column := range t.ranked("closedat", isTime) {
 		at, ok := p.timeIn(column)
-		if ok && !t.Columns[column].OnUpdate && !t.Columns[column].DefaultNow && (t.Columns[column].Nullable || t.Columns[column].Default) {
+		if ok && (at.Type != mapping.DateTime || at.Zone != "") && !t.Columns[column].OnUpdate && !t.Columns[column].DefaultNow && (t.Columns[column].Nullable || t.Columns[column].Default) {
 			if early, _ := share(t.rows.of(column), open); early < 0.01 {
 				p.closed = at
 				break
@@ -250,12 +244,7 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 		}
 	}
 	for _, column := range t.ranked("method", func(c mapping.Column) bool { return isInteger(c) || isText(c) }) {
-		for v, n := range p.countOpen(column) {
-			if label := cmp.Or(t.labels[column][v], v); later.MatchString(compress(label)) {
-				p.doubt("%d unpaid orders have %s %s: if they are paid later, at the door or by transfer, they would be closed too. Exclude them by where, or give them a rule "+
-					"in delays.rules", n, column, label)
-			}
-		}
+		p.payLater(column)
 	}
 	for _, column := range t.ranked("version", func(c mapping.Column) bool { return isInteger(c) && c.Type != "tinyint" }) {
 		p.columns["lock"], p.why["lock"] = t.real(column), "its name: code that locks optimistically sees each close"
@@ -265,6 +254,27 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 
 // later matches ways to pay that take days.
 var later = regexp.MustCompile(lists["later"][0])
+
+// payLater excludes unpaid orders that are paid at the door or by transfer, if all others are paid in one way. Else it warns.
+func (p *Proposal) payLater(column string) {
+	n, kinds, others := 0, "", []string{}
+	counts := p.countOpen(column)
+	for _, v := range slices.Sorted(maps.Keys(counts)) {
+		if label := cmp.Or(p.table.labels[column][v], v); later.MatchString(compress(label)) {
+			n, kinds = n+counts[v], kinds+" "+label
+		} else {
+			others = append(others, v)
+		}
+	}
+	switch {
+	case n > 0 && len(others) == 1:
+		p.where = append(p.where, condition{p.table.real(column), literal(others[0], p.table.Columns[column]),
+			fmt.Sprintf("%d unpaid orders have%s, which is paid later, and stay open", n, kinds)})
+	case n > 0:
+		p.doubt("%d unpaid orders have the %s%s: if they are paid at the door or by transfer, a close is too early. One value can be excluded by where; for several add a "+
+			"generated column", n, column, kinds)
+	}
+}
 
 // countOpen counts the unpaid orders by the values of a column.
 func (p *Proposal) countOpen(column string) map[string]int {

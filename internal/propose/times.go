@@ -180,7 +180,7 @@ func (p *Proposal) timeIn(column string) (t timeChoice, ok bool) {
 	if kind.Column = p.table.real(column); kind.Type == mapping.DateTime {
 		kind.Zone = p.created.Zone
 	}
-	return timeChoice{TimeColumn: kind, why: strings.ToUpper(p.table.Columns[column].Type)}, ok && (kind.Type != mapping.DateTime || kind.Zone != "")
+	return timeChoice{TimeColumn: kind, why: strings.ToUpper(p.table.Columns[column].Type)}, ok
 }
 
 // chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
@@ -190,6 +190,12 @@ func (p *Proposal) chooseDue(f *Facts, a Answers) {
 		due, ok := p.timeIn(column)
 		if !ok || t.Columns[column].OnUpdate || t.Columns[column].DefaultNow || p.created.Column == "" {
 			continue
+		}
+		if due.Type == mapping.DateTime && due.Zone == "" { // the creation time needs none
+			if due.Zone = a.Zone; a.Zone == "" {
+				p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", t.Name, due.Column)})
+				return
+			}
 		}
 		ages, unpaidRows := p.after(due, open), 0
 		for i := range t.rows.values {
@@ -211,6 +217,15 @@ func (p *Proposal) chooseDue(f *Facts, a Answers) {
 		p.Refused = fmt.Sprintf("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. Add a column of type DATETIME, "+
 			"and map it by docs/mapping.md", t.Name)
 		return
+	}
+	for _, column := range t.ranked("placed", isTime) { // a cart may be made hours before it is an order
+		at, ok := p.timeIn(column)
+		set, n := share(t.rows.of(column), open)
+		if late := p.after(at, open); ok && n > 0 && set > 0.99 && (at.Type != mapping.DateTime || at.Zone != "") && len(late) > 0 && late[0] >= 0 && !t.Columns[column].OnUpdate {
+			at.why += fmt.Sprintf(", set in all unpaid orders, and up to %s after %s", short(late[len(late)-1]), p.created.Column)
+			p.created = at
+			break
+		}
 	}
 	if c := p.created; c.Type == mapping.DateTime && strings.Contains(c.Zone, "/") && changesClocks(c.Zone, f.Now) {
 		p.Refused = fmt.Sprintf("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+

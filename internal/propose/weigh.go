@@ -35,12 +35,20 @@ func (f *Facts) candidates(named string) (all []candidate) {
 		if named != "" && !strings.EqualFold(t.Name, named) && t.Pattern != named {
 			continue
 		}
-		if c := f.weigh(t); named != "" || c.score >= enough-2 && c.against == "" {
+		if c := f.weigh(t); named != "" || c.score >= enough-2 && c.against == "" && (isOrders(t.Name) || !slices.ContainsFunc(f.Tables, func(t *Table) bool {
+			return isOrders(t.Name)
+		})) {
 			all = append(all, c)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int { return b.score - a.score })
 	return all[:min(len(all), 3)]
+}
+
+// isOrders says that a name has to do with orders.
+func isOrders(name string) bool {
+	last := strings.TrimSuffix(compress(name), "s")
+	return has(tokens(name), "orderWords") || strings.HasSuffix(last, "order") || strings.HasSuffix(last, "dingdan")
 }
 
 // weigh weighs a table by its name, its columns and the tables that refer to it.
@@ -56,7 +64,7 @@ func (f *Facts) weigh(t *Table) candidate {
 		return slices.Contains(lists["orderWords"], w) || slices.Contains(lists["plainWords"], w)
 	})
 	joined := compress(months.ReplaceAllString(t.Name, "$1"))
-	switch named := has(of, "orderWords") || strings.HasSuffix(joined, "order") || strings.HasSuffix(joined, "orders") || strings.HasSuffix(joined, "dingdan"); {
+	switch named := isOrders(joined) || has(of, "orderWords"); {
 	case t.View:
 		c.against = "it is a view: a close needs the table below it"
 	case t.unread != "":
@@ -102,7 +110,7 @@ func (f *Facts) weigh(t *Table) candidate {
 // refersTo returns the columns of a table that hold the order of a row.
 func (t *Table) refersTo(orders *Table) (all []string) {
 	var names []string
-	if last := compress(orders.Name); has(tokens(orders.Name), "orderWords") || strings.HasSuffix(strings.TrimSuffix(last, "s"), "order") {
+	if isOrders(orders.Name) {
 		names = lists["orderRefs"]
 	}
 	for _, w := range append(tokens(orders.Name), compress(orders.Name), strings.Join(tokens(orders.Name)[max(0, len(tokens(orders.Name))-2):], "")) {
@@ -151,7 +159,7 @@ func (f *Facts) refers(t, orders *Table) bool {
 }
 
 // sampled are the roles of the columns whose rows are read.
-var sampled = []string{"status", "pay", "created", "due", "paidat", "closedat", "deleted", "category", "number", "method"}
+var sampled = []string{"status", "pay", "created", "due", "paidat", "closedat", "deleted", "category", "number", "method", "placed"}
 
 // readOrders reads the rows of a table of orders, and what its lines and stock have in common with it.
 func (f *Facts) readOrders(ctx context.Context, t *Table) error {
@@ -208,7 +216,7 @@ func (f *Facts) chosen(named string) (t *Table, why string, ask *Question, refus
 	case len(all) == 0:
 		why := ""
 		for _, t := range f.Tables {
-			if c := f.weigh(t); c.against != "" && has(tokens(t.Name), "orderWords") {
+			if c := f.weigh(t); c.against != "" && isOrders(t.Name) {
 				why += fmt.Sprintf("; %s: %s", t.Name, c.against)
 			}
 		}
@@ -276,6 +284,7 @@ type Proposal struct {
 	delay   time.Duration
 	why     map[string]string // the evidence for each part
 	where   []condition
+	set     []condition       // what a close writes beside the status
 	columns map[string]string // category and version, by key
 	items   *linesChoice
 	stock   []stockChoice

@@ -59,12 +59,14 @@ func (p *Proposal) write(a Answers) string {
 	if p.closed.Column != "" {
 		line("  closed_at: "+column("column", p.closed.TimeColumn), "set in no unpaid order")
 	}
-	if len(p.where) > 0 {
+	for key, list := range map[string][]condition{"where": p.where, "set": p.set} {
 		var all, why []string
-		for _, c := range p.where {
+		for _, c := range list {
 			all, why = append(all, name(c.column)+": "+c.value), append(why, c.column+": "+c.why)
 		}
-		line("  where: {"+strings.Join(all, ", ")+"}", strings.Join(why, "; "))
+		if len(list) > 0 {
+			line("  "+key+": {"+strings.Join(all, ", ")+"}", strings.Join(why, "; "))
+		}
 	}
 	for _, k := range []string{"category", "lock"} {
 		if c := p.columns[k]; c != "" {
