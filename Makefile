@@ -81,14 +81,14 @@ chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 p
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
 	@cd internal/testkit/simulation && CHAOS=drive ../../../bin/chaos.test
 
-chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout, a report in bin/
+chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout; logs of a broken promise in bin/
 	@deploy/native/chaos-real.sh
 
 test-power: ## cut the power of brokers, database, Redis, and of everything, on one broker and on three, also in bursts of 100,000 orders, as root; half an hour (MINUTES=60: an hour each)
 	go test -count=1 -v ./internal/testkit/power
-	POWER=1 BROKERS=1 MINUTES=$(or $(MINUTES),6) REPORT=bin/power-1.html deploy/native/chaos-real.sh
-	POWER=1 BROKERS=1 KINDS=power-burst FAULTS=0.8 MINUTES=$(or $(MINUTES),8) REPORT=bin/power-burst.html deploy/native/chaos-real.sh
-	POWER=1 BROKERS=3 SYNC=always MINUTES=$(or $(MINUTES),6) REPORT=bin/power-3.html deploy/native/chaos-real.sh
+	POWER=1 BROKERS=1 MINUTES=$(or $(MINUTES),6) LOGS=bin/power-1-logs deploy/native/chaos-real.sh
+	POWER=1 BROKERS=1 KINDS=power-burst FAULTS=0.8 MINUTES=$(or $(MINUTES),8) LOGS=bin/power-burst-logs deploy/native/chaos-real.sh
+	POWER=1 BROKERS=3 SYNC=always MINUTES=$(or $(MINUTES),6) LOGS=bin/power-3-logs deploy/native/chaos-real.sh
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails; a table at the end; three minutes (of changed folders only: MUTANTS_IN='closer outbox')
 	$(if $(MUTANTS_IN)$(MUTANTS_EIGHTH),,MUTANTS=1 )go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)
