@@ -40,5 +40,4 @@
 //	progress   what make test does while it runs, and what it cost
 //	proof      the steps of make test-all, or those whose code has changed
 //	without    make without: everything without a room
-//	advisories make advisories: modules with a known vulnerability
 package testkit
