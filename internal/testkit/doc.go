@@ -37,7 +37,5 @@
 // What runs the tests:
 //
 //	ring       which tests belong to make unit, make test and make test-all
-//	progress   what make test does while it runs, and what it cost
-//	proof      the steps of make test-all, or those whose code has changed
 //	without    make without: everything without a room
 package testkit
