@@ -29,10 +29,10 @@ test: ## each promise, each database and each real server at least once; it star
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
 
 test-all: ## everything: lint, every scenario on every database, race detector, seeds, game day, upgrade, connectors, modules, browser, mutants; half an hour
-	go run ./internal/testkit/proof all
+	@MODULES='$(MODULES)' deploy/native/test-all.sh
 
 test-changed: ## the steps of test-all whose code has changed since the last one that docs/reliability.md records; eight minutes at most
-	go run ./internal/testkit/proof changed
+	@MODULES='$(MODULES)' deploy/native/test-all.sh changed
 
 # The packages with goroutines on fakes, the suite of the store on SQLite, which the detector makes ten times slower, and
 # thirty random worlds. Programs on real servers are built
