@@ -14,19 +14,15 @@ import (
 // checks are all checks of a console, by name.
 var checks = map[string]func(testing.TB, *serve){
 	"pages, still":    pages(look{lang: "zh-CN", dark: true, still: true}),
-	"on a phone":      onAPhone,
 	"without scripts": withoutScripts,
-	"language":        switchesLanguage,
 	"keyboard":        keyboard,
 	"live":            updatesLive,
 	"many visits":     comesBack,
 	"order":           findsAnOrder,
-	"dead letters":    listsDeadLetters,
-	"redrive":         redrives,
+	"redrive":         settles("redrive", "redriven"),
 	"another site":    refusesAnotherSite,
-	"login":           signsIn,
 	"pause":           pauses,
-	"discard":         discards,
+	"discard":         settles("discard", "discarded"),
 	"lost connection": losesTheConsole,
 	"zone":            switchesZone,
 	"many tabs":       sharesConnections,
@@ -47,12 +43,11 @@ func init() {
 
 // proxiedChecks are those of a console behind a proxy with TLS, below a path.
 var proxiedChecks = map[string]func(testing.TB, *serve){
-	"pages":    pages(look{}),
-	"language": switchesLanguage,
-	"live":     updatesLive,
-	"order":    findsAnOrder,
-	"redrive":  redrives,
-	"login":    signsIn,
+	"pages":           pages(look{}),
+	"without scripts": withoutScripts,
+	"live":            updatesLive,
+	"order":           findsAnOrder,
+	"redrive":         settles("redrive", "redriven"),
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
@@ -83,9 +78,7 @@ func TestConsole_BelowAPathWithTLS(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
 	s := startServe(t, serveTopics, httptest.NewTLSServer, "ORDERCLOSE_CONSOLE_BASE_PATH=/ops/orderclose")
-	if !strings.HasPrefix(s.url(), "https://") || !strings.HasSuffix(s.url(), "/ops/orderclose") {
-		t.Fatalf("the console is at %s", s.url())
-	}
+	must.That(t, strings.HasPrefix(s.url(), "https://") && strings.HasSuffix(s.url(), "/ops/orderclose"), "the console is at %s", s.url())
 	runChecks(t, proxiedChecks, s)
 }
 
