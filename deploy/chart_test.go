@@ -165,8 +165,42 @@ func TestChartSchema_ADurationIsOneOfTheProgram(t *testing.T) {
 		"10s": true, "1h30m": true, "30d": true, "1d12h": true, "1.5h": true, "250ms": true, "+5m": true, ".5s": true, "1.s": true, "5000us": true, "2000µs": true,
 		"1x": false, "5 minutes": false, "30": false, "-5m": false, "m": false, "1w": false, "": false, "+": false, "+5d": false, "5d+5m": false, ".s": false,
 	} {
-		if _, err := config.ParseDuration(text); (err == nil) != want || pattern.MatchString(text) != want {
-			t.Errorf("%s: the program says %v, the schema %v, want %v", text, err, pattern.MatchString(text), want)
+		_, err := config.ParseDuration(text)
+		expect.That(t, (err == nil) == want && pattern.MatchString(text) == want, "%s: the program says %v, want %v of it and the schema", text, err, want)
+	}
+}
+
+// knownVariables returns the names of all variables that orderclose reads.
+func knownVariables(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
+	must.Get(environ.Read(lookup))(t)
+	must.Get(environ.Read(lookup, room.Variables(rooms.All())...))(t)
+	must.Get(environ.ReadConsole(lookup))(t)
+	return known
+}
+
+// The files and documents that a user copies name variables that exist.
+func TestKubernetes_VariablesExist(t *testing.T) {
+	known := knownVariables(t)
+	for _, name := range []string{"helm/orderclose/values.yaml", "kubetest/chart_test.go", "systemd/README.md", "../docs/kubernetes.md"} {
+		text := must.Get(os.ReadFile(name))(t)
+		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
+			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
 		}
 	}
+}
+
+// Closers and relays are scaled by metrics that processes register.
+func TestKubernetes_ScalesByExistingMetrics(t *testing.T) {
+	have, names := described(t), 0
+	for _, file := range []string{"autoscaling.yaml", "_helpers.tpl"} {
+		text := must.Get(os.ReadFile("helm/orderclose/templates/" + file))(t)
+		for _, name := range metricName.FindAllString(string(text), -1) {
+			expect.That(t, have[name], "%s: a query uses %s, which no process exports", file, name)
+			names++
+		}
+	}
+	expect.That(t, names >= 4, "the queries name %d metrics", names)
 }
