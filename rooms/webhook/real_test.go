@@ -17,7 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -95,32 +94,6 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 		stop()
 		other()
 		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 1, "events that are kept")
-	})
-}
-
-// Half of a hundred thousand orders were never tried, and half are to be tried again. A step chooses the few that there is room for.
-func TestReal_OrdersThatWaitCostAStepLittle(t *testing.T) {
-	ring.OnlyAll(t, "TestSender_RefusedEventsDelayNoOthers, with fewer orders")
-	eachDatabase(t, func(t *testing.T, dsn string) {
-		r := onServer(t, dsn)
-		for n := range 100 {
-			values := ""
-			for i := range 1000 {
-				values += fmt.Sprintf(", ('w%d-%d', '{}', 1, %d)", n, i, i%2)
-			}
-			must.Get(r.DB().ExecContext(t.Context(), "INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+values[2:]))(t)
-		}
-		var took []time.Duration
-		for n := range 50 {
-			r.write(fmt.Sprintf("new%d/1", n))
-			began := time.Now()
-			s := must.Get(r.step(t.Context(), nil, parallel, parallel, time.Minute))(t)
-			took = append(took, time.Since(began))
-			expect.Equal(t, len(s.events), 2*parallel, "events that are sent")
-		}
-		slices.Sort(took)
-		t.Logf("a step took %v, at most %v", took[25], took[49])
-		expect.AtMost(t, took[5], 10*time.Millisecond, "the time of a step beside 100,000 orders that wait")
 	})
 }
 
