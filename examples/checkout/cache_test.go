@@ -5,11 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -18,13 +19,7 @@ func cached(o *checkout.Options) { o.CacheSize = 100 }
 
 // follow keeps the cache of a shop right until the test ends.
 func (r *rig) follow(shop *checkout.Shop) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		shop.FollowChanges(ctx)
-	}()
-	r.onStop(func() { cancel(); <-done })
+	r.onStop(testkit.Start(r.t, func(ctx context.Context) error { shop.FollowChanges(ctx); return nil }))
 	time.Sleep(100 * time.Millisecond) // until it has subscribed
 }
 
@@ -117,9 +112,8 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 		paid := r.want(200, "GET", "/orders/b/page", "").Body
 		expect.That(t, strings.Contains(paid, "The order is paid") && !strings.Contains(paid, "<script>"), "%v", paid)
 		time.Sleep(time.Until(o.DueAt.Add(-2 * time.Second)))
-		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, `content="3"`) || !strings.Contains(page, ">0:02</time>") {
-			t.Errorf("two seconds before it is due:\n%s", page)
-		}
+		late := r.want(200, "GET", "/orders/a/page", "").Body
+		expect.That(t, strings.Contains(late, `content="3"`) && strings.Contains(late, ">0:02</time>"), "two seconds before it is due:\n%s", late)
 		time.Sleep(2 * time.Second)
 		closed := r.want(200, "GET", "/orders/a/page", "").Body
 		expect.That(t, strings.Contains(closed, "was closed") && !strings.Contains(closed, "http-equiv") && !strings.Contains(closed, "<script>"), "%v", closed)
@@ -134,22 +128,15 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 func TestCache_RequestsForOneOrderShareAQuery(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.CacheSize, o.Redis = 100, nil }, func(r *rig) {
 		r.create("a")
-		var bad atomic.Int64
-		done := make(chan struct{})
+		var readers sync.WaitGroup
 		for range 50 {
-			go func() {
+			readers.Go(func() {
 				w := httptest.NewRecorder()
 				r.shop.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders/a", nil))
-				if w.Code != 200 {
-					bad.Add(1)
-				}
-				done <- struct{}{}
-			}()
+				expect.Equal(t, w.Code, 200, "status")
+			})
 		}
-		for range 50 {
-			<-done
-		}
-		n := r.metric("checkout_reads_total", checkout.FromDatabase)
-		expect.That(t, n <= 25 && bad.Load() <= 0, "%v queries for 50 requests, %d failed", n, bad.Load())
+		readers.Wait()
+		expect.AtMost(t, r.metric("checkout_reads_total", checkout.FromDatabase), 25, "queries for 50 requests")
 	})
 }
