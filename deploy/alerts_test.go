@@ -1,3 +1,7 @@
+// Package deploy contains what runs the pipeline in production: the alert rules for Prometheus with their tests (alerts), everything to run it in
+// containers on one machine (compose), on Kubernetes (helm) and as systemd units (systemd), and scripts that start real servers for tests (native).
+// Its tests check what can be checked without a container engine. The dashboards (grafana), more tests of the objects of Kubernetes (kubetest) and those
+// of the web console (consoletest) are modules of their own.
 package deploy
 
 import (
@@ -6,6 +10,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,6 +31,30 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/rooms"
 )
+
+// decode decodes a YAML file strictly: a key without a field in into is an error.
+func decode(t *testing.T, name string, into any) {
+	t.Helper()
+	f := must.Get(os.Open(name))(t)
+	defer f.Close()
+	d := yaml.NewDecoder(f)
+	d.KnownFields(true)
+	err := d.Decode(into)
+	must.That(t, err == nil, "%s: %v", name, err)
+}
+
+// tool runs a checker of Prometheus. If it is not installed the test is skipped, or fails if REQUIRE_REAL is 1.
+func tool(t *testing.T, name string, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		must.That(t, os.Getenv("REQUIRE_REAL") != "1", "%s is not there: run deploy/native/install.sh %[1]s", name)
+		t.Skip(name, "is not there")
+	}
+	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
 
 func files(t *testing.T, pattern string) []string {
 	t.Helper()
@@ -237,20 +266,24 @@ func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 	}
 }
 
-var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
-
-// A rule for a metric that does not exist never fires.
+// A rule for a metric that does not exist never fires, and a query of the autoscaler for one scales nothing.
 func TestAlerts_UseExistingMetrics(t *testing.T) {
-	have := described(t)
-	for _, r := range rules(t) {
-		names := metricName.FindAllString(r.Expr, -1)
-		expect.That(t, len(names) != 0, "%s: %s uses no metric of orderclose", r.file, r.Alert)
+	have, queries := described(t), map[string]string{}
+	for name, r := range rules(t) {
+		queries[name] = r.Expr
+	}
+	for _, file := range []string{"autoscaling.yaml", "_helpers.tpl"} {
+		queries[file] = string(must.Get(os.ReadFile("helm/orderclose/templates/" + file))(t))
+	}
+	for where, query := range queries {
+		names := regexp.MustCompile(`\borderclose_[a-z_]+`).FindAllString(query, -1)
+		expect.That(t, len(names) != 0, "%s uses no metric of orderclose", where)
 		for _, name := range names {
 			base := name
 			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
 				base = strings.TrimSuffix(base, suffix)
 			}
-			expect.That(t, have[name] || have[base], "%s: %s uses %s, which no process exports", r.file, r.Alert, name)
+			expect.That(t, have[name] || have[base], "%s uses %s, which no process exports", where, name)
 		}
 	}
 }

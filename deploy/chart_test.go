@@ -191,16 +191,3 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 		}
 	}
 }
-
-// Closers and relays are scaled by metrics that processes register.
-func TestKubernetes_ScalesByExistingMetrics(t *testing.T) {
-	have, names := described(t), 0
-	for _, file := range []string{"autoscaling.yaml", "_helpers.tpl"} {
-		text := must.Get(os.ReadFile("helm/orderclose/templates/" + file))(t)
-		for _, name := range metricName.FindAllString(string(text), -1) {
-			expect.That(t, have[name], "%s: a query uses %s, which no process exports", file, name)
-			names++
-		}
-	}
-	expect.That(t, names >= 4, "the queries name %d metrics", names)
-}
