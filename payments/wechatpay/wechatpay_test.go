@@ -293,7 +293,7 @@ func TestAPI_BelievesOnlyResponsesOfWeChatPay(t *testing.T) {
 			row.forge(s)
 			api := s.api(t, nil)
 			apitest.BelievesNot(t, name, expired, api)
-			apitest.Failure{Unavailable: true, Says: row.says}.Check(t, expired, api.Ask)
+			expect.Says(t, expect.Err(api.Ask(t.Context(), expired)), row.says, "%s", name)
 		}
 	}
 }
