@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -189,5 +191,21 @@ func TestKubernetes_VariablesExist(t *testing.T) {
 		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
 			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
 		}
+	}
+}
+
+// With its environment the console starts on the loopback, and behind its proxy.
+func TestKubernetes_TheConsoleAcceptsItsEnvironment(t *testing.T) {
+	var values struct {
+		Console struct{ Env map[string]string }
+	}
+	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t), &values))
+	proxied := map[string]string{environ.EnvConsoleProxies: "127.0.0.1", environ.EnvConsoleUserHeader: "X-Forwarded-Email",
+		environ.EnvConsoleHosts: "console.example", environ.EnvConsoleOperators: "ann@shop.example"}
+	for name, more := range map[string]map[string]string{"on the loopback": {}, "with its proxy": proxied} {
+		env := maps.Clone(values.Console.Env)
+		maps.Copy(env, more)
+		c, err := environ.ReadConsole(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		expect.That(t, err == nil && c.OnLoopback() && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
 	}
 }

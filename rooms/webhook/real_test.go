@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -143,15 +142,7 @@ func TestReal_ASweeperAndAWebhookNeedADatabaseOnly(t *testing.T) {
 			defer v.mu.Unlock()
 			return len(v.got)
 		}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			resp, err := v.RoundTrip(q)
-			must.Do(t, err)
-			w.WriteHeader(resp.StatusCode)
-		}))
-		defer server.Close()
-		file := t.TempDir() + "/topics.yaml"
-		must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `buckets: [1m]
-webhook: {url: %q}
+		cfg := must.Get(parse(t, `webhook: {url: https://shop.example/events}
 orders:
   table: shop_orders
   id: {column: no, type: integer}
@@ -159,7 +150,7 @@ orders:
   due: {column: pay_until, type: unix_ms}
   items: none
   stock: none
-`, server.URL+"/events"), 0o600))
+`))(t)
 		s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
 		defer s.Close()
 		for _, q := range []string{
@@ -170,7 +161,7 @@ orders:
 			must.Do(t, err)
 		}
 		app := must.Get(pipeline.New(pipeline.Options{
-			TopicsFile: file, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, SweepEvery: time.Second,
+			Config: cfg, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, Services: v, SweepEvery: time.Second,
 			Environment: pipeline.Environment{Others: map[string]string{EnvSecret: secret}}, Logger: slog.New(slog.DiscardHandler),
 		}))(t)
 		defer app.Close()
