@@ -84,9 +84,7 @@ func TestConn_ACommitThatRollsBackIsAnError(t *testing.T) {
 	tx := must.Get(db.BeginTx(t.Context(), nil))(t)
 	_, err := tx.ExecContext(t.Context(), "SELECT 1/0")
 	must.That(t, Code(err) == "22012", "%v", err)
-	if err := tx.Commit(); err == nil {
-		t.Error("the commit was a success")
-	}
+	expect.That(t, tx.Commit() != nil, "the commit was a success")
 }
 
 func TestConn_AStatementEndsAfterTheLimit(t *testing.T) {

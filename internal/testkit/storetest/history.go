@@ -37,7 +37,5 @@ func historyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
 	got := must.Get(s.OrderHistory(t.Context(), "nobody"))(t)
 	expect.That(t, !got.Known(), "%+v", got)
-	if _, err := s.OrderHistory(t.Context(), "no id "); err == nil {
-		t.Error("the history of an invalid id was returned")
-	}
+	expect.That(t, expect.Err(s.OrderHistory(t.Context(), "no id ")) != nil, "the history of an invalid id was returned")
 }

@@ -258,9 +258,7 @@ func dropsOldRows(t *testing.T, s *shop) {
 	s.event(3, 61*time.Minute)
 	want(t, "dropped", drop(), 2)
 	want(t, "left", s.texts("SELECT order_id FROM outbox_events"), []string{"o2"})
-	if _, err := s.DropOutbox(t.Context(), "orders", time.Hour); err == nil {
-		t.Error("an unknown outbox is emptied")
-	}
+	expect.That(t, expect.Err(s.DropOutbox(t.Context(), "orders", time.Hour)) != nil, "an unknown outbox is emptied")
 }
 
 func unknownOutbox(t *testing.T, s *shop) {
@@ -268,12 +266,8 @@ func unknownOutbox(t *testing.T, s *shop) {
 	for _, box := range []wire.Outbox{"", "orders", "events;"} {
 		_, err := s.Dispatch(t.Context(), box, 0, 1, nil)
 		expect.That(t, err != nil, "outbox %q is dispatched", box)
-		if _, err := s.Backlog(t.Context(), box); err == nil {
-			t.Errorf("outbox %q has a backlog", box)
-		}
-		if _, err := s.Waiting(t.Context(), box); err == nil {
-			t.Errorf("outbox %q is looked at", box)
-		}
+		expect.That(t, expect.Err(s.Backlog(t.Context(), box)) != nil, "outbox %q has a backlog", box)
+		expect.That(t, expect.Err(s.Waiting(t.Context(), box)) != nil, "outbox %q is looked at", box)
 	}
 }
 

@@ -122,7 +122,5 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 	tx, end := begin(t, db, s.dsn)
 	expect.Is(t, expect.Err(record(tx, "nobody's", "p1")), store.ErrNoOrder, "a payment of an unknown order")
 	s.must(end(false))
-	if _, err := record(tx, "open", "p1"); err == nil {
-		t.Error("a payment is recorded in a transaction that has ended")
-	}
+	expect.That(t, expect.Err(record(tx, "open", "p1")) != nil, "a payment is recorded in a transaction that has ended")
 }
