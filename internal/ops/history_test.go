@@ -318,7 +318,21 @@ func (l *memoryLog) OffsetAt(_ context.Context, topic string, p int, t time.Time
 }
 
 func (l *memoryLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
-	return offsetsOf(ctx, l, queries)
+	answers := make([]kafka.OffsetAnswer, len(queries))
+	for i, q := range queries {
+		for _, at := range q.At {
+			offset := int64(0) // the start
+			switch at {
+			case kafka.LogStart:
+			case kafka.LogEnd:
+				_, offset, _ = l.Bounds(ctx, q.Topic, q.Partition)
+			default:
+				offset, _ = l.OffsetAt(ctx, q.Topic, q.Partition, time.UnixMilli(int64(at)))
+			}
+			answers[i].Offsets = append(answers[i].Offsets, offset)
+		}
+	}
+	return answers
 }
 
 func (l *memoryLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
