@@ -33,7 +33,7 @@ func commitWithoutAnAnswer(t *testing.T) {
 		"after":  {(*testkit.Proxy).CutAnswer, orderclose.AlreadyClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy, dsn := throughProxy(t, migratedDatabase(t))
+			proxy, dsn := storetest.Through(t, migratedDatabase(t))
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 			broken := c.cut(proxy, testkit.MySQLCommit)

@@ -103,7 +103,7 @@ func TestOwnConfig_IsRefused(t *testing.T) {
 func TestOpen_AStatementWithoutAnAnswerEnds(t *testing.T) { eachDatabase(t, withoutAnswer) }
 
 func withoutAnswer(t *testing.T) {
-	proxy, dsn := throughProxy(t, migratedDatabase(t))
+	proxy, dsn := storetest.Through(t, migratedDatabase(t))
 	o := store.Options{DSN: dsn}.WithLimit(time.Second)
 	if !isPostgres(t) {
 		cfg := must.Get(mysql.ParseDSN(dsn))(t)

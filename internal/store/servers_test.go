@@ -18,7 +18,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -225,14 +224,6 @@ func rowsRead(t *testing.T, s *store.Store, do func()) (sum int) {
 	}
 	must.Do(t, rows.Err())
 	return sum
-}
-
-// throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
-func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
-	t.Helper()
-	proxy := must.Get(testkit.NewProxy(storetest.Address(t, dsn)))(t)
-	t.Cleanup(func() { must.Do(t, proxy.Close()) })
-	return proxy, storetest.At(t, dsn, proxy.Addr())
 }
 
 // lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on connections of that DSN.
