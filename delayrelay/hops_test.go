@@ -122,22 +122,24 @@ func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 	})
 }
 
-func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		abandoned := make(chan struct{})
-		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
-			if topic == "delay_1m" {
-				<-abandoned
+func TestRelay_AbandonsTheProcessWhenAnAppendHangs(t *testing.T) {
+	for topic, delay := range map[string]time.Duration{"order-close": time.Second, "delay_1m": 100 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			abandoned := make(chan struct{})
+			log := &testkit.Log{Hang: func(_ context.Context, to string) {
+				if to == topic {
+					<-abandoned
+				}
+			}}
+			log.Put(bucket10s, record("hangs", delay))
+			defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
+			select {
+			case <-abandoned:
+			case <-time.After(2 * time.Minute):
+				t.Errorf("%s: OnHang was not called", topic)
 			}
-		}}
-		log.Put(bucket10s, record("hangs", 100*time.Second))
-		defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
-		select {
-		case <-abandoned:
-		case <-time.After(2 * time.Minute):
-			t.Error("OnHang was not called")
-		}
-	})
+		})
+	}
 }
 
 // Due records wait for the topic.

@@ -3,10 +3,8 @@ package ops
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,13 +22,8 @@ import (
 // replayedLog has a close topic with one partition of records.
 type replayedLog struct {
 	Log
-	sender    testkit.Appends
-	appending sync.Mutex
-	records   []wire.RawRecord
-	fail      error  // returned by all appends but the first
-	large     string // the order whose copy the topic refuses
-	sent      []wire.Message
-	appends   int
+	copies  testkit.Log
+	records []wire.RawRecord
 }
 
 func (f *replayedLog) Window(context.Context, string, kafka.Moment, kafka.Moment) ([]reads.Span, error) {
@@ -46,44 +39,17 @@ func (f *replayedLog) ReadSpan(_ context.Context, _ string, s reads.Span, each f
 	return nil
 }
 
-func (f *replayedLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+func (f *replayedLog) Partitions(ctx context.Context, topic string) (int, error) {
+	return f.copies.Partitions(ctx, topic)
+}
 
 func (f *replayedLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
-	f.sender.By(f).Send(ctx, topic, records, done)
+	f.copies.Send(ctx, topic, records, done)
 }
 
-func (f *replayedLog) Idempotent(func(int)) wire.AppendFunc {
-	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
-		f.appending.Lock()
-		defer f.appending.Unlock()
-		if f.appends++; f.fail != nil && f.appends >= 2 {
-			return time.Time{}, f.fail
-		}
-		if topic != "close" || p != 0 {
-			return time.Time{}, fmt.Errorf("appended to %s/%d", topic, p)
-		}
-		if slices.ContainsFunc(records, func(r wire.RawRecord) bool { return string(r.Key()) == f.large }) {
-			return time.Time{}, wire.ErrRefused
-		}
-		for _, r := range records {
-			m, err := r.Message()
-			if err != nil {
-				return time.Time{}, err
-			}
-			f.sent = append(f.sent, m)
-		}
-		return time.Now(), nil
-	}
-}
-
-// keys returns the keys of the sent records, sorted.
+// keys returns the keys of the copies, sorted.
 func (f *replayedLog) keys() string {
-	var keys []string
-	for _, m := range f.sent {
-		keys = append(keys, string(m.Key))
-	}
-	slices.Sort(keys)
-	return strings.Join(keys, "")
+	return strings.Join(slices.Sorted(slices.Values(f.copies.Keys("close"))), "")
 }
 
 func (f *replayedLog) append(m wire.Message) {
@@ -131,7 +97,7 @@ func TestReplay_SendsAllButCopiesWithFullRetries(t *testing.T) {
 	expect.That(t, err == nil && result.Sent == 3 && result.Skipped == 2, "%+v, %v; want 3 sent and 2 skipped", result, err)
 	expect.Same(t, progress, []int64{2, 4, 5}, "progress")
 	expect.Equal(t, log.keys(), "abc", "keys of the copies")
-	for _, m := range log.sent {
+	for _, m := range log.copies.Appended()["close"] {
 		r, err := m.Decode()
 		expect.That(t, err == nil && m.Raw().IsCopy() && r.Attempt == 0, "%+v, %v", r, err)
 	}
@@ -139,11 +105,16 @@ func TestReplay_SendsAllButCopiesWithFullRetries(t *testing.T) {
 
 func TestReplay_ThatWasInterruptedSaysWhatItSentAndBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := newLog(t)
-		log.fail = errors.New("no broker")
+		log, away := newLog(t), errors.New("no broker")
+		log.copies.Fail = func(string) error {
+			if len(log.keys()) > 0 {
+				return away
+			}
+			return nil
+		}
 		result, err := replay(t, log, 10) // one record at a time
-		expect.That(t, errors.Is(err, log.fail) && result.Sent == 1, "%+v, %v", result, err)
-		log.fail = nil
+		expect.That(t, errors.Is(err, away) && result.Sent == 1, "%+v, %v", result, err)
+		log.copies.Fail = nil
 		time.Sleep(5 * time.Second)
 		result, err = replay(t, log, 1000)
 		expect.That(t, err == nil && result.Sent == 3 && log.keys() == "aabc", "%+v, %v, sent %s", result, err, log.keys())
@@ -153,7 +124,12 @@ func TestReplay_ThatWasInterruptedSaysWhatItSentAndBeginsAgain(t *testing.T) {
 // A record of the largest size that the close topic accepts is too large with the header of a copy.
 func TestReplay_PassesOverRefusedRecords(t *testing.T) {
 	log := newLog(t)
-	log.large = "b"
+	log.copies.Answer = func(_ context.Context, _ string, _ int, keys []string) error {
+		if slices.Contains(keys, "b") {
+			return wire.ErrRefused
+		}
+		return nil
+	}
 	result, err := replay(t, log, 1000)
 	expect.Is(t, err, ErrReplayRefused, "a replay with a refused record")
 	expect.Says(t, err, `1, such as 0/1 of order "b"`, "a replay with a refused record")

@@ -2,6 +2,7 @@
 //
 //	log.go             Log: a Kafka log in memory, for the tests of the parts that serve partitions
 //	appends.go         Appends: the Appender of a fake log
+//	store.go           Store: a closing Store in memory, which fails, hangs or takes its time
 //	start.go           runs a part in the background
 //	metrics.go         reads the metrics of a part
 //	logbuffer.go       LogBuffer: collects output that several goroutines write
