@@ -11,6 +11,7 @@
 //	listener.go        Listener: a network in memory with one listener
 //	proxy.go           Proxy: a TCP proxy that injects the faults of networks
 //	link.go            one connection through the proxy, and its two directions
+//	faults.go          the faults of any network, and what happens to topics and commits: those of random rounds, of tests and of the game day
 //
 // The tests of the whole pipeline are below it:
 //

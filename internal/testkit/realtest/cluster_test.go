@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -77,18 +78,7 @@ func (r *rig) inSync() {
 	for _, spec := range topics.Specs(r.cfg) {
 		names = append(names, spec.Name)
 	}
-	r.eventually(func() error {
-		topics, err := client.ListTopics(r.t.Context(), names...)
-		if err == nil {
-			err = topics.Error()
-		}
-		topics.EachPartition(func(p kadm.PartitionDetail) {
-			if len(p.ISR) < len(p.Replicas) {
-				err = fmt.Errorf("%s/%d has the replicas %v, and %v are in sync", p.Topic, p.Partition, p.Replicas, p.ISR)
-			}
-		})
-		return err
-	})
+	r.eventually(func() error { return testkit.InSync(r.t.Context(), client, names...) })
 }
 
 // One of three brokers is killed, or stopped, under load. It leads a third of the partitions, and coordinates a group.
