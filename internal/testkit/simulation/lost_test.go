@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
@@ -122,23 +121,11 @@ func (r *rig) deleteRecords(ctx context.Context, topic string) {
 // sweepWithoutKafka starts a compensator as a process that cannot reach Kafka.
 func (r *rig) sweepWithoutKafka() {
 	r.t.Helper()
-	c := r.connect("alone")
 	away := must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
 	}}))(r.t)
-	a := must.Get(pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: clients.Clients{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services,
-		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
-	}))(r.t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
-	r.stops["alone"] = func() {
-		cancel()
-		expect.NoError(r.t, <-done)
-		away.Close()
-		c.Close()
-	}
+	r.t.Cleanup(away.Close)
+	r.startAs("alone", pipeline.Compensator, func(o *pipeline.Options) { o.Connections.Kafka = away })
 }
 
 // programStore is a program's own store with the methods that a compensator needs, and no others.
