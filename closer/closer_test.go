@@ -3,7 +3,6 @@ package closer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -223,13 +222,7 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
 		log, store := &orderLog{}, &testkit.Store{}
-		var fixed atomic.Bool
-		log.Fail = func(topic string) error {
-			if topic == "dead" && !fixed.Load() {
-				return errors.New("unknown topic or partition")
-			}
-			return nil
-		}
+		log.Fail = testkit.Rejects(time.Hour+time.Second, "dead")
 		for range garbage {
 			log.Put(toClose, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
@@ -238,7 +231,6 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 		time.Sleep(time.Hour)
 		expect.That(t, log.ReadUpTo() <= most && len(store.Closed()) == 1, "%d records of garbage were read, want %d at most; closed %v",
 			log.ReadUpTo(), most, store.Closed())
-		fixed.Store(true)
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,
 			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.doneBelow())

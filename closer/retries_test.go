@@ -24,12 +24,7 @@ import (
 func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(string) error {
-			if time.Since(begin) < 30*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}
+		log.Fail = testkit.Rejects(30 * time.Minute)
 		store := &testkit.Store{On: testkit.FailsOn("bad"), Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
 		log.add(t, "bad")
 		log.add(t, "pending")
@@ -55,13 +50,8 @@ func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 // Above the bound of retries the partition is not read on.
 func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(string) error {
-			if time.Since(begin) < 10*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}
+		log := &orderLog{}
+		log.Fail = testkit.Rejects(10 * time.Minute)
 		const orders = 25_000
 		var mu sync.Mutex
 		tried := map[string]bool{}
@@ -93,12 +83,8 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(topic string) error {
-			if topic == "delay_30m" && time.Since(begin) < 25*time.Minute || time.Since(begin) < 10*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}
+		longest, all := testkit.Rejects(25*time.Minute, "delay_30m"), testkit.Rejects(10*time.Minute)
+		log.Fail = func(topic string) error { return errors.Join(longest(topic), all(topic)) }
 		due := begin.Add(30 * time.Minute)
 		log.add(t, "moved")
 		log.add(t, "pending") // it is asked for again from memory while no bucket works

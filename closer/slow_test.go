@@ -2,7 +2,6 @@ package closer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -120,23 +119,12 @@ func TestCloser_HangingOrdersDelayOtherPartitionsOnce(t *testing.T) {
 	}
 }
 
-// refusing makes the delay topics of a log refuse all records for so long.
-func refusing(log *orderLog, d time.Duration) {
-	begin := time.Now()
-	log.Fail = func(to string) error {
-		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
-			return errors.New("not enough replicas")
-		}
-		return nil
-	}
-}
-
 // While no bucket accepts records, an order is tried again from memory when it is due.
 func TestCloser_AnOrderThatWaitsForABucketIsClosedWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := time.Now().Add(30 * time.Second)
 		log, store := &orderLog{}, &testkit.Store{Due: map[string]time.Time{"moved": due}}
-		refusing(log, time.Hour)
+		log.Fail = testkit.Rejects(time.Hour, "delay_")
 		log.add(t, "moved")
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(2 * time.Hour)
@@ -151,12 +139,7 @@ func TestCloser_ARetryGoesToABucketThatAcceptsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
 		store := &testkit.Store{On: testkit.FailsOn("bad"), Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
-		log.Fail = func(to string) error {
-			if to == "delay_1m" {
-				return errors.New("not enough replicas")
-			}
-			return nil
-		}
+		log.Fail = testkit.Rejects(24*time.Hour, "delay_1m")
 		large := strings.Repeat("x", 60_000)
 		for i := range 300 {
 			o := orderclose.Order{ID: fmt.Sprint("pending-", i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"a": large}}

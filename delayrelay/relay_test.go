@@ -83,13 +83,7 @@ func TestRelay_ALaterDueTimeInFrontDelaysNoRecord(t *testing.T) {
 // Also if the ack takes an hour, which is no hang.
 func TestRelay_CommitsOnlyAfterTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin, metrics := time.Now(), testkit.NewMetrics()
-		log := &testkit.Log{Fail: func(string) error {
-			if time.Since(begin) < time.Hour {
-				return errors.New("no answer")
-			}
-			return nil
-		}}
+		log, metrics := &testkit.Log{Fail: testkit.Rejects(time.Hour)}, testkit.NewMetrics()
 		log.Put(bucket10s, record("a", time.Second))
 		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(time.Hour - time.Second)
@@ -116,12 +110,7 @@ func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 
 func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &testkit.Log{Fail: func(topic string) error {
-			if topic == "dead" {
-				return errors.New("no such topic")
-			}
-			return nil
-		}}
+		log := &testkit.Log{Fail: testkit.Rejects(time.Hour, "dead")}
 		log.Put(bucket10s, wire.Message{Key: []byte("poison")})
 		log.Put(bucket10s, record("well", time.Second))
 		defer runRelay(t, log, nil)()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,18 @@ type Log struct {
 	recreated map[TopicPartition]byte  // how often the topic was recreated
 	committed map[TopicPartition]position
 	appended  map[string][]wire.Message // by topic
+}
+
+// Rejects returns a Log.Fail: for so long from now, topics whose names begin with one of the prefixes accept no records; without prefixes, all topics.
+func Rejects(d time.Duration, prefixes ...string) func(topic string) error {
+	until := time.Now().Add(d)
+	return func(topic string) error {
+		of := len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
+		if of && time.Now().Before(until) {
+			return errors.New("no leader")
+		}
+		return nil
+	}
 }
 
 // TopicPartition is a partition of a topic.
