@@ -13,8 +13,8 @@ import (
 
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
-	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // brokerKinds disturb the brokers, and the network to them.
@@ -136,11 +136,7 @@ func (w *world) refusedAppends(e event) error {
 
 // configureTopics sets a configuration of all topics of the pipeline.
 func (w *world) configureTopics(key, value string) error {
-	var names []string
-	for _, spec := range topics.Specs(w.cfg) {
-		names = append(names, spec.Name)
-	}
-	return w.eventually(func() error { return w.alterConfigs(key, value, names...) })
+	return w.eventually(func() error { return w.alterConfigs(key, value, scenario.TopicNames(w.cfg)...) })
 }
 
 // fill fills the disk on which a folder is, and returns a function that frees the space.

@@ -15,7 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/topics"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // client returns a Kafka client that is independent of the product.
@@ -52,11 +52,7 @@ func (r *rig) electLeaders() {
 // owned returns an error if a partition has no owner. If a coordinator is killed during a member's first join, that member stays in the group, unknown
 // to all, until its session ends.
 func (r *rig) owned() error {
-	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
-	for _, b := range r.cfg.Buckets {
-		groups[b.Topic] = r.cfg.RelayGroup(b)
-	}
-	for topic, name := range groups {
+	for topic, name := range scenario.Groups(r.cfg) {
 		group, err := r.kafka.Group(r.t.Context(), name, topic)
 		if err != nil {
 			return err
@@ -74,11 +70,7 @@ func (r *rig) owned() error {
 func (r *rig) inSync() {
 	r.t.Helper()
 	client := r.client()
-	var names []string
-	for _, spec := range topics.Specs(r.cfg) {
-		names = append(names, spec.Name)
-	}
-	r.eventually(func() error { return testkit.InSync(r.t.Context(), client, names...) })
+	r.eventually(func() error { return testkit.InSync(r.t.Context(), client, scenario.TopicNames(r.cfg)...) })
 }
 
 // One of three brokers is killed, or stopped, under load. It leads a third of the partitions, and coordinates a group.

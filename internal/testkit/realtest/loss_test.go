@@ -90,12 +90,8 @@ func everyKindOfLoss(t *testing.T, s environ.Servers) {
 // firstStart waits until relays and closers have committed a position in each partition. From then on the loss of a log is noticed.
 func (r *rig) firstStart() {
 	r.t.Helper()
-	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
-	for _, b := range r.cfg.Buckets {
-		groups[b.Topic] = r.cfg.RelayGroup(b)
-	}
 	r.eventually(func() error {
-		for topic, group := range groups {
+		for topic, group := range scenario.Groups(r.cfg) {
 			commits, err := r.kafka.Commits(r.t.Context(), group, topic, r.cfg.Partitions)
 			for p, c := range commits {
 				if c.Offset < 0 {

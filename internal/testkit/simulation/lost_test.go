@@ -18,7 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/topics"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -42,12 +42,6 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
 	relays := func(r *rig, lose func()) { r.without(lose, pipeline.Relay) }
-	allTopics := func(r *rig) (all []string) {
-		for _, spec := range topics.Specs(r.cfg) {
-			all = append(all, spec.Name)
-		}
-		return all
-	}
 	for name, c := range map[string]struct {
 		lose    func(ctx context.Context, r *rig, topic string) // the records of orders 0 to 19, which are due in four minutes
 		counted float64                                         // records that the relay counts as lost
@@ -69,10 +63,10 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 			relays(r, func() { r.commit(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2]), topic, r.inTopic(topic)) })
 		}, 0},
 		"all of Kafka": {func(ctx context.Context, r *rig, _ string) {
-			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer)
+			r.without(func() { r.wipe(ctx, scenario.TopicNames(r.cfg)...) }, pipeline.Relay, pipeline.Closer)
 		}, 0},
 		"all of Kafka, and the compensator starts later": {func(ctx context.Context, r *rig, _ string) {
-			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer, pipeline.Compensator)
+			r.without(func() { r.wipe(ctx, scenario.TopicNames(r.cfg)...) }, pipeline.Relay, pipeline.Closer, pipeline.Compensator)
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

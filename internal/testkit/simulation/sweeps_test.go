@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -74,21 +74,11 @@ func (r *rig) wipe(ctx context.Context, names ...string) {
 	r.disturbed = true
 	must.Do(r.t, r.kafka.DeleteTopics(ctx, names...))
 	time.Sleep(5 * time.Second)
-	for _, group := range groupsOf(r.cfg, names) { // a real broker deletes the commits too
-		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
-	}
-	r.create(topics.Specs(r.cfg))
-}
-
-func groupsOf(c *config.Config, topics []string) (groups []string) {
-	of := map[string]string{c.Topics.Close: c.CloserGroup()}
-	for _, b := range c.Buckets {
-		of[b.Topic] = c.RelayGroup(b)
-	}
-	for _, topic := range topics {
-		if group := of[topic]; group != "" {
-			groups = append(groups, group)
+	groups := scenario.Groups(r.cfg)
+	for _, name := range names { // a real broker deletes the commits too
+		if group := groups[name]; group != "" {
+			_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 		}
 	}
-	return groups
+	r.create(topics.Specs(r.cfg))
 }
