@@ -164,6 +164,12 @@ func (p *Proxy) Refuse() {
 	p.refuse = true
 }
 
+// Disconnect resets all connections, and those that are opened from now on.
+func (p *Proxy) Disconnect() {
+	p.Refuse()
+	p.Cut()
+}
+
 // Heal removes all rules, traps and refusals. Broken connections stay broken.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
