@@ -29,10 +29,10 @@ test: ## each promise, each database and each real server at least once; it star
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
 
 test-all: ## everything: lint, every scenario on every database, race detector, seeds, game day, upgrade, connectors, modules, browser, mutants; half an hour
-	go run ./internal/testkit/proof all
+	@MODULES='$(MODULES)' deploy/native/test-all.sh
 
 test-changed: ## the steps of test-all whose code has changed since the last one that docs/reliability.md records; eight minutes at most
-	go run ./internal/testkit/proof changed
+	@MODULES='$(MODULES)' deploy/native/test-all.sh changed
 
 # The packages with goroutines on fakes, the suite of the store on SQLite, which the detector makes ten times slower, and
 # thirty random worlds. Programs on real servers are built
@@ -81,14 +81,14 @@ chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 p
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
 	@cd internal/testkit/simulation && CHAOS=drive ../../../bin/chaos.test
 
-chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout, a report in bin/
+chaos-real: ## the pipeline on three brokers and MariaDB, disturbed by faults of every kind (MINUTES=10, SEED=1, DATABASE=postgres; a night: MINUTES=480); JSON on stdout; logs of a broken promise in bin/
 	@deploy/native/chaos-real.sh
 
 test-power: ## cut the power of brokers, database, Redis, and of everything, on one broker and on three, also in bursts of 100,000 orders, as root; half an hour (MINUTES=60: an hour each)
 	go test -count=1 -v ./internal/testkit/power
-	POWER=1 BROKERS=1 MINUTES=$(or $(MINUTES),6) REPORT=bin/power-1.html deploy/native/chaos-real.sh
-	POWER=1 BROKERS=1 KINDS=power-burst FAULTS=0.8 MINUTES=$(or $(MINUTES),8) REPORT=bin/power-burst.html deploy/native/chaos-real.sh
-	POWER=1 BROKERS=3 SYNC=always MINUTES=$(or $(MINUTES),6) REPORT=bin/power-3.html deploy/native/chaos-real.sh
+	POWER=1 BROKERS=1 MINUTES=$(or $(MINUTES),6) LOGS=bin/power-1-logs deploy/native/chaos-real.sh
+	POWER=1 BROKERS=1 KINDS=power-burst FAULTS=0.8 MINUTES=$(or $(MINUTES),8) LOGS=bin/power-burst-logs deploy/native/chaos-real.sh
+	POWER=1 BROKERS=3 SYNC=always MINUTES=$(or $(MINUTES),6) LOGS=bin/power-3-logs deploy/native/chaos-real.sh
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails; a table at the end; three minutes (of changed folders only: MUTANTS_IN='closer outbox')
 	$(if $(MUTANTS_IN)$(MUTANTS_EIGHTH),,MUTANTS=1 )go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)
@@ -130,9 +130,11 @@ vet:
 staticcheck:
 	go tool staticcheck ./...
 
-advisories: ## which modules have a known vulnerability, by a file of OSV that ADVISORIES names
-	@test -n "$(ADVISORIES)" || { echo "ADVISORIES names no file, so no module was compared with known vulnerabilities"; exit 0; }; \
-	test -z "$(ADVISORIES)" || go run ./internal/testkit/advisories -file "$(ADVISORIES)" $(MODULES)
+advisories: ## which known vulnerabilities the code reaches, by govulncheck and a folder with Go's database (ADVISORIES=/tmp/vulndb: https://vuln.go.dev/vulndb.zip, unpacked)
+	@test -n "$(ADVISORIES)" || echo "ADVISORIES names no folder, so the code was not compared with known vulnerabilities"
+	@for m in $(if $(ADVISORIES),. $(MODULES)); do \
+	  echo "govulncheck $$m" && go run -C $$m golang.org/x/vuln/cmd/govulncheck@v1.9.0 -db "file://$(abspath $(ADVISORIES))" ./... || failed="$$failed $$m"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 up: ## start Kafka, MariaDB, MySQL, PostgreSQL and Redis, and print the variables that name them
 	@deploy/native/up.sh

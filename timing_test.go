@@ -30,7 +30,6 @@ var timingAllowed = map[string]int{
 	"examples/clients/clients_test.go":          2,
 	"examples/clients/real_test.go":             2,
 	"internal/store/latepayments_test.go":       1,
-	"internal/store/mysql_test.go":              1,
 	"internal/testkit/realtest/gameday_test.go": 16,
 }
 

@@ -168,10 +168,8 @@ func TestAdmin_OfAStoreOfTheProgramPausesInTheDatabase(t *testing.T) {
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "why"}))(t)
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}))(t)
 	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 2, "pauses")
-	_, err := a.Verdicts(t.Context(), "order-1")
-	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
-	_, err = a.Overdue(t.Context())
-	expect.That(t, errors.Is(err, admin.ErrClosedElsewhere), "%v", err)
+	expect.Is(t, expect.Err(a.Verdicts(t.Context(), "order-1")), admin.ErrClosedElsewhere, "verdicts")
+	expect.Is(t, expect.Err(a.Overdue(t.Context())), admin.ErrClosedElsewhere, "overdue orders")
 }
 
 func TestAdmin_ResolvesLatePaymentsOnce(t *testing.T) {
@@ -186,15 +184,13 @@ func TestAdmin_ResolvesLatePaymentsOnce(t *testing.T) {
 	expect.That(t, p.Resolution == admin.Refunded && p.ResolvedBy == "ada@shop" && !p.ResolvedAt.IsZero(), "%+v", p)
 	p, err := s.ResolveLate(t.Context(), 7, admin.Reopened)
 	expect.That(t, errors.Is(err, admin.ErrResolved) && p.Resolution == admin.Refunded, "%+v, %v", p, err)
-	_, err = s.ResolveLate(t.Context(), 9, admin.Reopened)
-	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	expect.Is(t, expect.Err(s.ResolveLate(t.Context(), 9, admin.Reopened)), admin.ErrNotFound, "a late payment")
 	_, err = s.ResolveLate(t.Context(), 8, "kept")
 	expect.That(t, err != nil && strings.Contains(err.Error(), `"kept"`), "%v", err)
 	expect.Equal(t, len(must.Get(s.LatePayments(t.Context(), false))(t)), 1, "late payments that nobody has resolved")
 	expect.Equal(t, len(must.Get(s.LatePayments(t.Context(), true))(t)), 2, "late payments")
 	expect.Equal(t, must.Get(s.LatePayment(t.Context(), 7))(t).ResolvedBy, "ada@shop", "resolved by")
-	_, err = s.LatePayment(t.Context(), 9)
-	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	expect.Is(t, expect.Err(s.LatePayment(t.Context(), 9)), admin.ErrNotFound, "a late payment")
 	s.logged("admin.ResolveLate [7 refunded]: done")
 }
 
@@ -222,8 +218,7 @@ func TestAdmin_SaysWhatBecameOfAnOrder(t *testing.T) {
 	expect.Equal(t, records, 1, "records of the order")
 	h = must.Get(s.History(t.Context(), "paid"))(t)
 	expect.That(t, len(h.Database.LatePayments) == 1, "%+v", h.Database)
-	_, err = s.History(t.Context(), "gone")
-	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	expect.Is(t, expect.Err(s.History(t.Context(), "gone")), admin.ErrNotFound, "a history")
 	_, err = s.History(t.Context(), "")
 	expect.That(t, err != nil && !errors.Is(err, admin.ErrNotFound), "%v", err)
 	s.logged()
@@ -260,8 +255,7 @@ func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
 	must.That(t, len(list.Letters) == 2 && list.Pending["failed"] == 3, "%+v", list)
 	whole := must.Get(s.DeadLetter(t.Context(), list.Letters[1].At))(t)
 	expect.That(t, whole.Key == "b" && whole.Detail == "closing it failed" && whole.OrderProblem == "", "%+v", whole)
-	_, err := s.DeadLetter(t.Context(), must.Get(admin.ParsePosition("1/77"))(t))
-	expect.That(t, errors.Is(err, admin.ErrNotFound), "%v", err)
+	expect.Is(t, expect.Err(s.DeadLetter(t.Context(), must.Get(admin.ParsePosition("1/77"))(t))), admin.ErrNotFound, "a dead letter")
 
 	f := admin.DeadLetterFilter{Order: "a"}
 	plan := must.Get(s.PlanRedrive(t.Context(), f))(t)
@@ -269,7 +263,7 @@ func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
 	f.Through = plan.Through
 	r := must.Get(s.Redrive(t.Context(), f, nil))(t)
 	expect.That(t, r.Done == 1 && s.in(s.cfg.Buckets[0].Topic) == 1, "%+v", r)
-	_, err = s.Discard(t.Context(), admin.DeadLetterFilter{Through: plan.Through}, nil)
+	_, err := s.Discard(t.Context(), admin.DeadLetterFilter{Through: plan.Through}, nil)
 	expect.That(t, err != nil && strings.Contains(err.Error(), "select dead letters"), "%v", err)
 	f = admin.DeadLetterFilter{Positions: []admin.Position{whole.At, {Partition: 1, Offset: 77}}}
 	plan = must.Get(s.PlanDiscard(t.Context(), f))(t)
@@ -314,38 +308,31 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 	must.Get(noKafka.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"}))(t)
 	for name, call := range map[string]func(*admin.Admin) error{
 		"DeadLetters": func(a *admin.Admin) error {
-			_, err := a.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0)
-			return err
+			return expect.Err(a.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0))
 		},
-		"DeadLetter":  func(a *admin.Admin) error { _, err := a.DeadLetter(t.Context(), admin.Position{}); return err },
-		"PlanRedrive": func(a *admin.Admin) error { _, err := a.PlanRedrive(t.Context(), admin.DeadLetterFilter{}); return err },
-		"Redrive": func(a *admin.Admin) error {
-			_, err := a.Redrive(t.Context(), admin.DeadLetterFilter{}, nil)
-			return err
-		},
+		"DeadLetter":  func(a *admin.Admin) error { return expect.Err(a.DeadLetter(t.Context(), admin.Position{})) },
+		"PlanRedrive": func(a *admin.Admin) error { return expect.Err(a.PlanRedrive(t.Context(), admin.DeadLetterFilter{})) },
+		"Redrive":     func(a *admin.Admin) error { return expect.Err(a.Redrive(t.Context(), admin.DeadLetterFilter{}, nil)) },
 		"PlanReplay": func(a *admin.Admin) error {
-			_, err := a.PlanReplay(t.Context(), admin.ReplayRequest{From: time.Now().Add(-time.Hour)})
-			return err
+			return expect.Err(a.PlanReplay(t.Context(), admin.ReplayRequest{From: time.Now().Add(-time.Hour)}))
 		},
 		"Replay": func(a *admin.Admin) error {
-			_, err := a.Replay(t.Context(), admin.ReplayPlan{}, admin.ReplayOptions{})
-			return err
+			return expect.Err(a.Replay(t.Context(), admin.ReplayPlan{}, admin.ReplayOptions{}))
 		},
 	} {
 		expect.That(t, errors.Is(call(noKafka), admin.ErrNoKafka), "%s: %v", name, call(noKafka))
 	}
 	for name, call := range map[string]func(*admin.Admin) error{
-		"Pauses": func(a *admin.Admin) error { _, err := a.Pauses(t.Context()); return err },
+		"Pauses": func(a *admin.Admin) error { return expect.Err(a.Pauses(t.Context())) },
 		"Pause": func(a *admin.Admin) error {
-			_, err := a.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"})
-			return err
+			return expect.Err(a.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"}))
 		},
-		"Resume":       func(a *admin.Admin) error { _, err := a.Resume(t.Context(), ""); return err },
-		"LatePayments": func(a *admin.Admin) error { _, err := a.LatePayments(t.Context(), false); return err },
-		"LatePayment":  func(a *admin.Admin) error { _, err := a.LatePayment(t.Context(), 1); return err },
-		"ResolveLate":  func(a *admin.Admin) error { _, err := a.ResolveLate(t.Context(), 1, admin.Refunded); return err },
-		"Verdicts":     func(a *admin.Admin) error { _, err := a.Verdicts(t.Context(), "a"); return err },
-		"Overdue":      func(a *admin.Admin) error { _, err := a.Overdue(t.Context()); return err },
+		"Resume":       func(a *admin.Admin) error { return expect.Err(a.Resume(t.Context(), "")) },
+		"LatePayments": func(a *admin.Admin) error { return expect.Err(a.LatePayments(t.Context(), false)) },
+		"LatePayment":  func(a *admin.Admin) error { return expect.Err(a.LatePayment(t.Context(), 1)) },
+		"ResolveLate":  func(a *admin.Admin) error { return expect.Err(a.ResolveLate(t.Context(), 1, admin.Refunded)) },
+		"Verdicts":     func(a *admin.Admin) error { return expect.Err(a.Verdicts(t.Context(), "a")) },
+		"Overdue":      func(a *admin.Admin) error { return expect.Err(a.Overdue(t.Context())) },
 	} {
 		expect.That(t, errors.Is(call(noDatabase), admin.ErrNoDatabase), "%s: %v", name, call(noDatabase))
 	}

@@ -22,15 +22,15 @@ import (
 // seconds, also if a service takes its time for each call.
 func TestCloser_AReplayDelaysNoDueOrder(t *testing.T) {
 	for what, o := range map[string]Options{
-		"a database": {Store: &fakeStore{slow: func(inFlight int) time.Duration {
+		"a database": {Store: &testkit.Store{Takes: func(inFlight int) time.Duration {
 			return 5*time.Millisecond + time.Duration(inFlight)*125*time.Microsecond
 		}}},
-		"a service": {Store: &fakeStore{slow: func(int) time.Duration { return 300 * time.Millisecond }}, TargetLatency: ServiceTargetLatency},
+		"a service": {Store: &testkit.Store{Takes: always(300 * time.Millisecond)}, TargetLatency: ServiceTargetLatency},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			const partitions, seconds, perSecond, fresh = 12, 12, 1000, 200
 			begin := time.Now()
-			log, store := &orderLog{}, o.Store.(*fakeStore)
+			log, store := &orderLog{}, o.Store.(*testkit.Store)
 			due := map[string]time.Time{}
 			put := func(partition int, id, lane string, at time.Time) {
 				order := orderclose.Order{ID: id, CreatedAt: begin, Due: begin}
@@ -50,18 +50,10 @@ func TestCloser_AReplayDelaysNoDueOrder(t *testing.T) {
 			defer startCloser(t, o)()
 			time.Sleep(15 * time.Second)
 			synctest.Wait()
-			store.mu.Lock()
-			defer store.mu.Unlock()
-			var latest time.Duration
-			for id, at := range due {
-				closed, ok := store.closedAt[id]
-				if latest = max(latest, closed.Sub(at)); !ok || closed.Before(at) {
-					t.Errorf("%s: %s, due %v, was closed %v", what, id, at, closed)
-				}
-			}
-			t.Logf("%s: fresh orders were up to %v late beside the replay", what, latest)
-			expect.That(t, latest <= 2*time.Second, "%s: an order that was due waited %v, want 2 s at most", what, latest)
-			expect.Equal(t, len(store.closedAt), seconds*perSecond+len(due), "%s: closed orders", what)
+			late := latest(t, store, due)
+			t.Logf("%s: fresh orders were up to %v late beside the replay", what, late)
+			expect.AtMost(t, late, 2*time.Second, "%s: the time that an order which was due waited", what)
+			expect.Equal(t, len(store.Closed()), seconds*perSecond+len(due), "%s: closed orders", what)
 		})
 	}
 }
@@ -74,31 +66,28 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		back := begin.Add(10 * time.Minute)
 		log := &orderLog{}
 		for i := range orders {
-			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
-			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: i % partitions}, wire.Record{Order: o, Release: begin})
+			log.addAt(t, i%partitions, fmt.Sprint(i), begin)
 		}
-		store := &fakeStore{
-			down: func() bool { return time.Now().Before(back) },
-			slow: func(inFlight int) time.Duration {
+		store := &testkit.Store{
+			On: down(back),
+			Takes: func(inFlight int) time.Duration {
 				return 20*time.Millisecond + time.Duration(inFlight)*time.Millisecond
 			},
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		store.mu.Lock()
-		defer store.mu.Unlock()
 		var sum, most time.Duration
-		over := 0
-		for _, took := range store.took {
+		over, all, closed := 0, store.Took(), len(store.Closed())
+		for _, took := range all {
 			sum, most = sum+took, max(most, took)
 			if took > DefaultTargetLatency {
 				over++
 			}
 		}
-		n := len(store.took)
+		n := len(all)
 		t.Logf("%d transactions, mean %v, at most %v, %d over the target; all at once would be 2 s each", n, sum/time.Duration(n), most, over)
-		expect.That(t, len(store.closed) == orders && len(log.Appended()) == 0, "%d of %d closed, appended %v", len(store.closed), orders, log.Appended())
+		expect.That(t, closed == orders && len(log.Appended()) == 0, "%d of %d closed, appended %v", closed, orders, log.Appended())
 		// The limit doubles until a transaction is slow, so single ones take long.
 		expect.That(t, sum/time.Duration(n) <= DefaultTargetLatency && over <= n/2, "transactions took %v on average, %d of %d over %v",
 			sum/time.Duration(n), over, n, DefaultTargetLatency)
@@ -114,10 +103,9 @@ func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
 			begin := time.Now()
 			log := &orderLog{}
 			for i := range orders {
-				o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
-				log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: i % 12}, wire.Record{Order: o, Release: begin})
+				log.addAt(t, i%12, fmt.Sprint(i), begin)
 			}
-			store := &fakeStore{slow: func(inFlight int) time.Duration {
+			store := &testkit.Store{Takes: func(inFlight int) time.Duration {
 				if inFlight <= DefaultBatch {
 					return alone
 				}
@@ -126,18 +114,11 @@ func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
 			defer runCloser(t, log, store, DefaultBatch)()
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			store.mu.Lock()
-			defer store.mu.Unlock()
-			var last time.Time
-			for _, at := range store.closedAt {
-				if at.After(last) {
-					last = at
-				}
-			}
-			single := len(slices.DeleteFunc(slices.Clone(store.took), func(took time.Duration) bool { return took != alone }))
-			t.Logf("%d orders were closed after %v; %d of %d transactions began alone", orders, last.Sub(begin), single, len(store.took))
-			if len(store.closed) != orders || single > 2 { // the first and the last
-				t.Errorf("%d of %d closed, and %d transactions began alone", len(store.closed), orders, single)
+			took, closed := store.Took(), store.Closed()
+			single := len(slices.DeleteFunc(slices.Clone(took), func(took time.Duration) bool { return took != alone }))
+			t.Logf("%d orders were closed after %v; %d of %d transactions began alone", orders, store.ClosedAt(closed[len(closed)-1]).Sub(begin), single, len(took))
+			if len(closed) != orders || single > 2 { // the first and the last
+				t.Errorf("%d of %d closed, and %d transactions began alone", len(closed), orders, single)
 			}
 		})
 	}
@@ -148,12 +129,10 @@ func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
 func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 25 * time.Hour, -25 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			log, store := &orderLog{}, &fakeStore{pending: map[string]bool{"pending": true}, bad: map[string]bool{"bad": true}}
+			log, store := &orderLog{}, &testkit.Store{On: testkit.FailsOn("bad"), Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
 			old := time.Now().Add(time.Second)
-			for _, id := range []string{"pending", "bad"} {
-				o := orderclose.Order{ID: id, CreatedAt: old, Due: old}
-				log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, old)
-			}
+			log.addAt(t, 0, "pending", old)
+			log.addAt(t, 0, "bad", old)
 			time.Sleep(25 * time.Hour) // no closer ran
 			c := clock.New(func() time.Time { return time.Now().Add(ahead) })
 			go c.Keep(t.Context(), func(context.Context) (time.Time, error) { return time.Now(), nil }, func(time.Duration) {}, slog.New(slog.DiscardHandler))
@@ -177,22 +156,17 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 	}
 }
 
-// otherClock is a store whose clock is ten minutes behind that of the closer.
-type otherClock struct{ *fakeStore }
-
-func (s otherClock) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := s.fakeStore.CloseOrders(ctx, path, requests)
-	for i := range outcomes {
-		outcomes[i].At = outcomes[i].At.Add(-10 * time.Minute)
-	}
-	return outcomes, err
-}
-
+// The store's clock is ten minutes behind that of the closer.
 func TestCloser_AnOrderThatIsNotDueWaitsUntilItsDueTimeWhateverTheClocksSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, due := &orderLog{}, time.Now().Add(time.Hour)
 		log.add(t, "o")
-		defer startCloser(t, Options{Log: log, Store: otherClock{&fakeStore{due: map[string]time.Time{"o": due}}}})()
+		store := &testkit.Store{Due: map[string]time.Time{"o": due}, Answers: func(_ []orderclose.CloseRequest, all []orderclose.Outcome) {
+			for i := range all {
+				all[i].At = all[i].At.Add(-10 * time.Minute)
+			}
+		}}
+		defer startCloser(t, Options{Log: log, Store: store})()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		sent := slices.Concat(slices.Collect(maps.Values(log.Appended()))...)

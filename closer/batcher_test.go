@@ -17,13 +17,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
 
 // testBatcher is a batcher whose transactions end one by one, when the test sends to
-// release. It is the store of its transactions.
+// release.
 type testBatcher struct {
 	*batcher
 	transactions *transactions
@@ -37,28 +38,27 @@ func newTestBatcher(t *testing.T, workers int) *testBatcher {
 	m := must.Get(newMetrics(nil, nil))(t)
 	b := &testBatcher{t: t, release: make(chan error)}
 	b.batcher = newBatcher(newLimiter(slotTime, 10, workers), workers, 10, func(float64) {})
+	store := &testkit.Store{Verdict: testkit.Gives(orderclose.AlreadyClosed, ""), On: b.runs}
 	b.transactions = &transactions{
-		batcher: b.batcher, store: b, metrics: m, onHang: func() {},
+		batcher: b.batcher, store: store, metrics: m, onHang: func() {},
 		pauses: &pauseLog{logger: slog.New(slog.DiscardHandler)},
 	}
 	return b
 }
 
-func (b *testBatcher) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (b *testBatcher) runs(ctx context.Context, requests []orderclose.CloseRequest) error {
 	var ids []string
-	outcomes := make([]orderclose.Outcome, len(requests))
-	for i, r := range requests {
+	for _, r := range requests {
 		ids = append(ids, r.OrderID)
-		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.AlreadyClosed}
 	}
 	b.mu.Lock()
 	b.ran = append(b.ran, strings.Join(ids, " "))
 	b.mu.Unlock()
 	select {
 	case err := <-b.release:
-		return outcomes, err
+		return err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 

@@ -13,23 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
-
-// runSmall runs a closer of the close topic that keeps the given bytes in memory.
-func runSmall(t *testing.T, log partition.Log, store Store, bytes int) (stop func()) {
-	t.Helper()
-	c := must.Get(New(Options{
-		Log: log, Store: store, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead",
-		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
-		Batch:   100, BufferBytes: bytes,
-	}))(t)
-	return testkit.Start(t, c.Run)
-}
 
 // Contended orders without room in memory wait in a bucket, unchanged, and use up no
 // retry. Due orders are not delayed.
@@ -37,23 +25,27 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const locked, bytes = 4000, 512 << 10
 		log, begin := &orderLog{}, time.Now()
-		store := &fakeStore{locked: map[string]bool{}}
+		var free atomic.Bool
+		store := &testkit.Store{Verdict: func(id string) orderclose.Verdict {
+			if strings.HasPrefix(id, "locked") && !free.Load() {
+				return orderclose.Contended
+			}
+			return ""
+		}}
 		for i := range locked {
-			id := fmt.Sprint("locked-", i)
-			store.locked[id] = true
-			o := orderclose.Order{ID: id, CreatedAt: begin, Due: begin, Attributes: map[string]any{"n": i}}
+			o := orderclose.Order{ID: fmt.Sprint("locked-", i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"n": i}}
 			log.put(t, toClose, wire.Record{Order: o, Release: begin})
 		}
 		due := map[string]time.Time{}
 		for i := range 60 {
 			id, at := fmt.Sprint("due-", i), begin.Add(time.Duration(i)*time.Second)
 			due[id] = at
-			log.putAt(t, toClose, wire.Record{Order: orderclose.Order{ID: id, CreatedAt: begin, Due: at}, Release: at}, at)
+			log.addAt(t, 0, id, at)
 		}
-		defer runSmall(t, log, store, bytes)()
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 100, BufferBytes: bytes})()
 		time.Sleep(time.Minute)
 		for id, at := range due {
-			expect.Between(t, store.at(id).Sub(at), 0, time.Second, "the time from the due time to the close of %s", id)
+			expect.Between(t, store.ClosedAt(id).Sub(at), 0, time.Second, "the time from the due time to the close of %s", id)
 		}
 		inBucket := log.Appended()["delay_1m"]
 		expect.Between(t, locked-len(inBucket), 50, bytes/2/entryBytes, "orders in %d bytes of memory", bytes)
@@ -65,11 +57,9 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 				t.Fatalf("%+v is tried again after %v, %v", r, wait, err)
 			}
 		}
-		store.mu.Lock()
-		clear(store.locked)
-		store.mu.Unlock()
+		free.Store(true)
 		time.Sleep(5 * time.Second)
-		if closed := len(store.ids()); closed+len(inBucket) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(inBucket) ||
+		if closed := len(store.Closed()); closed+len(inBucket) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(inBucket) ||
 			log.doneBelow() != int64(locked+len(due)) {
 			t.Errorf("%d closed, %d in a bucket, done below %d", closed, len(inBucket), log.doneBelow())
 		}
@@ -81,16 +71,16 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const orders = 2000
 		log, due := &orderLog{}, time.Now().Add(9*time.Second)
-		store := &fakeStore{due: map[string]time.Time{}}
+		store := &testkit.Store{Due: map[string]time.Time{}}
 		for i := range orders {
 			id := fmt.Sprint(i)
-			store.due[id] = due
+			store.Due[id] = due
 			log.add(t, id)
 		}
-		defer runSmall(t, log, store, 512<<10)()
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 100, BufferBytes: 512 << 10})()
 		time.Sleep(10 * time.Second)
 		inBucket := log.Appended()["delay_10s"]
-		if kept := len(store.ids()); kept == 0 || len(inBucket) == 0 || kept+len(inBucket) != orders || log.doneBelow() != orders {
+		if kept := len(store.Closed()); kept == 0 || len(inBucket) == 0 || kept+len(inBucket) != orders || log.doneBelow() != orders {
 			t.Errorf("%d closed from memory, %d in a bucket, done below %d", kept, len(inBucket), log.doneBelow())
 		}
 		for _, m := range inBucket {
@@ -109,14 +99,12 @@ func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"note": strings.Repeat("x", 20<<10)}}
 			log.putAt(t, toClose, wire.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
 		}
-		var back atomic.Bool
-		store := &fakeStore{down: func() bool { return !back.Load() }}
-		defer runSmall(t, log, store, 512<<10)()
-		time.Sleep(10 * time.Minute)
+		store := &testkit.Store{On: down(begin.Add(10 * time.Minute))}
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 100, BufferBytes: 512 << 10})()
+		time.Sleep(10*time.Minute - time.Second)
 		expect.Between(t, log.ReadUpTo(), minReadAhead, 15, "records of 20 KB that were read with a bound of 256 KB")
-		back.Store(true)
 		time.Sleep(time.Minute)
-		expect.Equal(t, len(store.ids()), 100, "closed orders")
+		expect.Equal(t, len(store.Closed()), 100, "closed orders")
 	})
 }
 

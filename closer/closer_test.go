@@ -3,7 +3,6 @@ package closer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -24,33 +23,38 @@ import (
 
 func TestCloser_ClosesInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &fakeStore{}
+		log, store := &orderLog{}, &testkit.Store{}
 		for i := range 25 {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		expect.Same(t, store.batches, []int{10, 10, 5}, "batches")
+		expect.Same(t, store.Batches(), []int{10, 10, 5}, "batches")
 		expect.Equal(t, log.doneBelow(), 25, "done below")
 	})
 }
 
 func TestCloser_ALockedRowDelaysOnlyItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &orderLog{}
-		store := &fakeStore{lockWait: map[string]time.Time{"2": time.Now().Add(time.Minute)}}
+		log, free := &orderLog{}, time.Now().Add(time.Minute)
+		store := &testkit.Store{On: func(_ context.Context, requests []orderclose.CloseRequest) error {
+			if testkit.Asks(requests, "2") && time.Now().Before(free) {
+				return fmt.Errorf("%w: lock wait", orderclose.ErrContended)
+			}
+			return nil
+		}}
 		for i := range 5 {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		expect.Same(t, store.ids(), []string{"0", "1", "3", "4"}, "closed")
+		expect.Same(t, store.Closed(), []string{"0", "1", "3", "4"}, "closed")
 		expect.Equal(t, log.doneBelow(), 2, "done below")
 		time.Sleep(65 * time.Second)
 		synctest.Wait()
-		n := len(store.ids())
+		n := len(store.Closed())
 		expect.That(t, n == 5 && log.doneBelow() == 5 && len(log.Appended()) == 0, "%d closed, done below %d, appended %v", n, log.doneBelow(), log.Appended())
 	})
 }
@@ -60,22 +64,18 @@ func TestCloser_ALockedRowDelaysOnlyItsOrder(t *testing.T) {
 func TestCloser_LockedRowsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		store := &fakeStore{locked: map[string]bool{}, slow: func(int) time.Duration { return time.Second }}
+		store := &testkit.Store{Verdict: testkit.Gives(orderclose.Contended, "locked"), Takes: always(time.Second)}
 		for i := range 100 {
-			id := fmt.Sprint("locked-", i)
-			store.locked[id] = true
-			log.add(t, id)
+			log.add(t, fmt.Sprint("locked-", i))
 		}
 		for i := range 10 {
-			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
-			o := orderclose.Order{ID: fmt.Sprint("due-", i), CreatedAt: begin, Due: due}
-			log.putAt(t, toClose, wire.Record{Order: o, Release: due}, due)
+			log.addAt(t, 0, fmt.Sprint("due-", i), begin.Add(time.Minute+time.Duration(i)*10*time.Second))
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(5 * time.Minute)
 		for i := range 10 {
 			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
-			expect.Between(t, store.at(fmt.Sprint("due-", i)).Sub(due), 0, 3*time.Second, "the time from the due time to the close of order %d", i)
+			expect.Between(t, store.ClosedAt(fmt.Sprint("due-", i)).Sub(due), 0, 3*time.Second, "the time from the due time to the close of order %d", i)
 		}
 	})
 }
@@ -85,15 +85,15 @@ func TestCloser_ParksAnOrderThatIsNearlyDue(t *testing.T) {
 		log := &orderLog{}
 		log.add(t, "nearly")
 		log.add(t, "due")
-		store := &fakeStore{due: map[string]time.Time{"nearly": time.Now().Add(7 * time.Second)}}
+		store := &testkit.Store{Due: map[string]time.Time{"nearly": time.Now().Add(7 * time.Second)}}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		expect.Same(t, store.ids(), []string{"due"}, "closed")
+		expect.Same(t, store.Closed(), []string{"due"}, "closed")
 		expect.Equal(t, log.doneBelow(), 0, "done below")
 		time.Sleep(7*time.Second + 250*time.Millisecond)
 		synctest.Wait()
-		expect.Same(t, store.ids(), []string{"due", "nearly"}, "closed 7 s later")
+		expect.Same(t, store.Closed(), []string{"due", "nearly"}, "closed 7 s later")
 		expect.Equal(t, log.doneBelow(), 2, "done below")
 	})
 }
@@ -103,7 +103,7 @@ func TestCloser_SchedulesAnOrderWhoseDueTimeMoved(t *testing.T) {
 		log := &orderLog{}
 		log.add(t, "moved")
 		due := time.Now().Add(70 * time.Second)
-		defer runCloser(t, log, &fakeStore{due: map[string]time.Time{"moved": due}}, 10)()
+		defer runCloser(t, log, &testkit.Store{Due: map[string]time.Time{"moved": due}}, 10)()
 		synctest.Wait()
 		scheduled := log.Appended()["delay_1m"]
 		must.That(t, len(scheduled) == 1 && log.doneBelow() == 1, "appended %v, done below %d", log.Appended(), log.doneBelow())
@@ -113,37 +113,25 @@ func TestCloser_SchedulesAnOrderWhoseDueTimeMoved(t *testing.T) {
 	})
 }
 
-// keptAnswers is a service that repeats its first answer to an idempotency key.
-type keptAnswers struct {
-	fakeStore
-	kept map[string]orderclose.Outcome
-}
-
-func (s *keptAnswers) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) (out []orderclose.Outcome, err error) {
-	for _, r := range requests {
-		key := httpclose.IdempotencyKey(r)
-		if _, kept := s.kept[key]; !kept {
-			o, err := s.fakeStore.CloseOrders(ctx, path, []orderclose.CloseRequest{r})
-			if err != nil {
-				return nil, err
-			}
-			s.kept[key] = o[0]
-		}
-		out = append(out, s.kept[key])
-	}
-	return out, nil
-}
-
-// With the old due time the service would repeat its first answer for ever.
+// A service repeats its first answer to an idempotency key: with the old due time for ever.
 func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := time.Now().Add(8 * time.Second)
-		log, store := &orderLog{}, &keptAnswers{fakeStore{due: map[string]time.Time{"moved": due}}, map[string]orderclose.Outcome{}}
+		log, kept := &orderLog{}, map[string]orderclose.Outcome{}
+		store := &testkit.Store{Due: map[string]time.Time{"moved": due}, Answers: func(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) {
+			for i, r := range requests {
+				key := httpclose.IdempotencyKey(r)
+				if first, is := kept[key]; is {
+					outcomes[i] = first
+				}
+				kept[key] = outcomes[i]
+			}
+		}}
 		log.add(t, "moved")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(time.Minute)
-		at := store.at("moved")
-		expect.That(t, at.Equal(due) && log.doneBelow() == 1 && len(store.kept) == 2, "closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
+		at := store.ClosedAt("moved")
+		expect.That(t, at.Equal(due) && log.doneBelow() == 1 && len(kept) == 2, "closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
 	})
 }
 
@@ -151,17 +139,13 @@ func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 func TestCloser_ReportsDueTimesOfAnotherZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, metrics, logs, now := &orderLog{}, testkit.NewMetrics(), &testkit.LogBuffer{}, time.Now()
-		store := &fakeStore{due: map[string]time.Time{"later": now.Add(8 * time.Hour), "earlier": now.Add(-8 * time.Hour), "same": now,
+		store := &testkit.Store{Due: map[string]time.Time{"later": now.Add(8 * time.Hour), "earlier": now.Add(-8 * time.Hour), "same": now,
 			"moved": now.Add(20 * time.Minute)}}
 		for _, id := range []string{"later", "earlier", "same", "moved"} {
 			log.add(t, id)
 		}
 		log.put(t, toClose, wire.Record{Order: orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(8 * time.Hour)}, Release: now}) // as it returns
-		c := must.Get(New(Options{
-			Registerer: metrics, Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
-			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
-		}))(t)
-		defer testkit.Start(t, c.Run)()
+		defer startCloser(t, Options{Log: log, Store: store, Registerer: metrics, Logger: slog.New(slog.NewTextHandler(logs, nil))})()
 		time.Sleep(time.Minute)
 		later, earlier := metrics.Value("close_due_differs_total", "row", "later"), metrics.Value("close_due_differs_total", "row", "earlier")
 		expect.That(t, later == 1 && earlier == 1, "%v orders are later in the database and %v earlier, want 1 and 1", later, earlier)
@@ -177,7 +161,7 @@ func TestCloser_CopiesHaveALatenessOfTheirOwn(t *testing.T) {
 		log.add(t, "fresh")
 		o := orderclose.Order{ID: "replayed", CreatedAt: time.Now(), Due: time.Now()}
 		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
-		defer runCloserWith(t, log, &fakeStore{}, 10, r)()
+		defer startCloser(t, Options{Log: log, Store: &testkit.Store{}, Registerer: r})()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		for _, path := range []string{"pipeline", "replay"} {
@@ -189,39 +173,25 @@ func TestCloser_CopiesHaveALatenessOfTheirOwn(t *testing.T) {
 	})
 }
 
-// stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process
-// is stopped when it wakes.
-type stoppedLog struct {
-	orderLog
-	stop atomic.Bool
-}
-
-func (l *stoppedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-	time.Sleep(100 * time.Millisecond) // the loop sleeps by then
-	l.stop.Store(at.Offset == 0)
-	return l.orderLog.Read(ctx, at)
-}
-
 // The new owner of the partition closes the order and commits.
 func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			log, store := &stoppedLog{}, &fakeStore{}
-			log.Lost = lost
+			var stop atomic.Bool // it is set while the loop sleeps, so that the process is stopped when it wakes
+			log, store := &orderLog{}, &testkit.Store{}
+			log.Lost, log.OnRead = lost, func(at wire.Position) {
+				time.Sleep(100 * time.Millisecond) // the loop sleeps by then
+				stop.Store(at.Offset == 0)
+			}
 			log.add(t, "a")
-			c := must.Get(New(Options{
-				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead",
-				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
-				Clock: clock.New(func() time.Time { // like a process that SIGSTOP stops when it wakes
-					if log.stop.CompareAndSwap(true, false) {
-						time.Sleep(8 * time.Second)
-					}
-					return time.Now()
-				}),
-			}))(t)
-			defer testkit.Start(t, c.Run)()
+			defer startCloser(t, Options{Log: log, Store: store, Clock: clock.New(func() time.Time { // like a process that SIGSTOP stops when it wakes
+				if stop.CompareAndSwap(true, false) {
+					time.Sleep(8 * time.Second)
+				}
+				return time.Now()
+			})})()
 			time.Sleep(30 * time.Second) // later the loop wakes in time
-			closed := len(store.ids()) > 0
+			closed := len(store.Closed()) > 0
 			expect.That(t, closed != lost && log.Confirms() == 1, "claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())
 		})
 	}
@@ -236,11 +206,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 			log.Put(testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		var lines bytes.Buffer // text handlers write one line at a time
-		c := must.Get(New(Options{
-			Log: log, Store: &fakeStore{}, Group: "g", CloseTopic: toClose.Topic, DeadLetterTopic: "dead",
-			Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
-		}))(t)
-		stop := testkit.Start(t, c.Run)
+		stop := startCloser(t, Options{Log: log, Store: &testkit.Store{}, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 		time.Sleep(time.Minute)
 		stop()
 		synctest.Wait() // for the timer that logs how many lines were left out
@@ -255,24 +221,16 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log, store := &orderLog{}, &fakeStore{}
-		var fixed atomic.Bool
-		log.Fail = func(topic string) error {
-			if topic == "dead" && !fixed.Load() {
-				return errors.New("unknown topic or partition")
-			}
-			return nil
-		}
+		log, store := &orderLog{}, &testkit.Store{}
+		log.Fail = testkit.Rejects(time.Hour+time.Second, "dead")
 		for range garbage {
 			log.Put(toClose, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
-		o := orderclose.Order{ID: "good", CreatedAt: time.Now(), Due: time.Now()}
-		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
+		log.addAt(t, 1, "good", time.Now())
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
-		expect.That(t, log.ReadUpTo() <= most && len(store.ids()) == 1, "%d records of garbage were read, want %d at most; closed %v",
-			log.ReadUpTo(), most, store.ids())
-		fixed.Store(true)
+		expect.That(t, log.ReadUpTo() <= most && len(store.Closed()) == 1, "%d records of garbage were read, want %d at most; closed %v",
+			log.ReadUpTo(), most, store.Closed())
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.doneBelow() == garbage,
 			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.doneBelow())

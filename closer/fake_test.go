@@ -2,13 +2,10 @@ package closer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
@@ -30,8 +27,14 @@ func (l *orderLog) doneBelow() int64 { return l.DoneBelow(toClose) }
 // add appends the record of a due order to the close topic.
 func (l *orderLog) add(t *testing.T, id string) {
 	t.Helper()
-	o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-	l.put(t, toClose, wire.Record{Order: o, Release: o.Due})
+	l.addAt(t, 0, id, time.Now())
+}
+
+// addAt appends the record of an order to a partition of the close topic. It becomes visible when the order is due.
+func (l *orderLog) addAt(t *testing.T, partition int, id string, due time.Time) {
+	t.Helper()
+	r := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}
+	l.putAt(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: partition}, r, due)
 }
 
 func (l *orderLog) put(t *testing.T, at testkit.TopicPartition, r wire.Record) {
@@ -47,109 +50,30 @@ func (l *orderLog) putAt(t *testing.T, at testkit.TopicPartition, r wire.Record,
 	l.Put(at, m)
 }
 
-// fakeStore closes orders that are due by its own clock.
-type fakeStore struct {
-	due      map[string]time.Time // absent: due long ago
-	bad      map[string]bool      // cannot be closed
-	lockWait map[string]time.Time // the row is locked until then: the call fails with ErrContended
-	pending  map[string]bool      // the payment is pending
-	// locked rows get the verdict Contended at once.
-	locked map[string]bool
-	down   func() bool
-	slow   func(inFlight int) time.Duration // duration of a transaction while so many orders are in flight
-
-	mu       sync.Mutex
-	closed   []string
-	closedAt map[string]time.Time
-	batches  []int
-	inFlight int
-	took     []time.Duration // durations of the transactions, in the order of their end
+// down is a Store.On that fails until a time.
+func down(until time.Time) func(context.Context, []orderclose.CloseRequest) error {
+	return func(context.Context, []orderclose.CloseRequest) error {
+		if time.Now().Before(until) {
+			return fmt.Errorf("%w: no connection", orderclose.ErrUnavailable)
+		}
+		return nil
+	}
 }
 
-func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.down != nil && s.down() {
-		return nil, fmt.Errorf("%w: no connection", orderclose.ErrUnavailable)
-	}
-	if s.slow != nil {
-		s.mu.Lock()
-		s.inFlight += len(requests)
-		took := s.slow(s.inFlight)
-		s.mu.Unlock()
-		time.Sleep(took)
-		s.mu.Lock()
-		s.inFlight -= len(requests)
-		s.took = append(s.took, took)
-		s.mu.Unlock()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches = append(s.batches, len(requests))
-	for _, r := range requests {
-		if s.bad[r.OrderID] {
-			return nil, errors.New("no stock row")
-		}
-		if time.Now().Before(s.lockWait[r.OrderID]) {
-			return nil, fmt.Errorf("%w: lock wait", orderclose.ErrContended)
-		}
-	}
-	now := time.Now()
-	outcomes := make([]orderclose.Outcome, len(requests))
-	for i, r := range requests {
-		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, Due: s.due[r.OrderID], At: now}
-		if now.Before(s.due[r.OrderID]) {
-			outcomes[i].Verdict = orderclose.NotDue
-			continue
-		}
-		if s.locked[r.OrderID] {
-			outcomes[i].Verdict = orderclose.Contended
-			continue
-		}
-		if s.pending[r.OrderID] {
-			outcomes[i].Verdict = orderclose.PaymentPending
-			continue
-		}
-		s.closed = append(s.closed, r.OrderID)
-		if s.closedAt == nil {
-			s.closedAt = map[string]time.Time{}
-		}
-		s.closedAt[r.OrderID] = now
-	}
-	return outcomes, nil
-}
-
-func (s *fakeStore) ids() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.closed...)
-}
-
-// at is the time when an order was closed.
-func (s *fakeStore) at(id string) time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closedAt[id]
-}
+// always is a Store.Takes with a constant time.
+func always(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
 func runCloser(t *testing.T, log partition.Log, store Store, batch int) (stop func()) {
 	t.Helper()
-	return runCloserWith(t, log, store, batch, nil)
+	return startCloser(t, Options{Log: log, Store: store, Batch: batch})
 }
 
-func runCloserWith(t *testing.T, log partition.Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
-	t.Helper()
-	return startCloser(t, Options{
-		Registerer: metrics, Log: log, Store: store, Batch: batch,
-		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
-	})
-}
-
-// startCloser starts a closer with the groups and topics of the tests. By default it has one bucket of a minute, and OnHang fails
-// the test.
+// startCloser starts a closer with the groups and topics of the tests. By default it has two buckets, and OnHang fails the test.
 func startCloser(t *testing.T, o Options) (stop func()) {
 	t.Helper()
-	o.Group, o.CloseTopic, o.DeadLetterTopic = "g", "order-close", "dead"
+	o.Group, o.CloseTopic, o.DeadLetterTopic = "g", toClose.Topic, "dead"
 	if o.Buckets == nil {
-		o.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
+		o.Buckets = orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { t.Errorf("OnHang: %s", why) }

@@ -28,25 +28,11 @@ func runHostile(t *testing.T, log partition.Log, store Store, logs *testkit.LogB
 	})
 }
 
-// panicking is a store that panics on some orders, as code does that expects an order to have lines.
-type panicking struct {
-	*fakeStore
-	probePanics bool
-}
-
-func (s panicking) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if strings.HasPrefix(r.OrderID, "poison") {
-			var lines []string
-			_ = lines[0]
-		}
-	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
-func (s panicking) Probe(context.Context) error {
-	if s.probePanics {
-		panic("no connection")
+// panics is a Store.On that panics on some orders, as code does that expects an order to have lines.
+func panics(_ context.Context, requests []orderclose.CloseRequest) error {
+	if testkit.Asks(requests, "poison") {
+		var lines []string
+		_ = lines[0]
 	}
 	return nil
 }
@@ -54,17 +40,18 @@ func (s panicking) Probe(context.Context) error {
 // A panic uses up the attempts of its order, as an order that always fails does.
 func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, logs := &orderLog{}, &fakeStore{}, &testkit.LogBuffer{}
+		log, store, logs := &orderLog{}, &testkit.Store{On: panics}, &testkit.LogBuffer{}
 		log.add(t, "poison-new")
 		o := orderclose.Order{ID: "poison-old", CreatedAt: time.Now(), Due: time.Now()}
 		log.put(t, toClose, wire.Record{Order: o, Release: o.Due, Attempt: maxOrderRetries, Cause: causeFailed})
 		for i := range 18 {
 			log.add(t, fmt.Sprint("good-", i))
 		}
-		defer runHostile(t, log, panicking{fakeStore: store}, logs, nil)()
+		defer runHostile(t, log, store, logs, nil)()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		expect.That(t, len(store.ids()) == 18 && log.doneBelow() == 20, "%d of the 18 other orders were closed, done below %d", len(store.ids()), log.doneBelow())
+		expect.Equal(t, len(store.Closed()), 18, "closed of the 18 other orders")
+		expect.Equal(t, log.doneBelow(), 20, "done below")
 		expect.Same(t, log.Keys("delay_1m"), []string{"poison-new"}, "retried")
 		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "poison-old" {
 			t.Errorf("dead letters %v, want poison-old", dead)
@@ -83,62 +70,41 @@ func TestCloser_AProbeThatPanicsBlamesNoOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, logs := &orderLog{}, &testkit.LogBuffer{}
 		log.add(t, "poison")
-		defer runHostile(t, log, panicking{&fakeStore{}, true}, logs, nil)()
+		store := testkit.ProbedStore{Store: &testkit.Store{On: panics}, Probes: func() error { panic("no connection") }}
+		defer runHostile(t, log, store, logs, nil)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "done below %d, appended %v", log.doneBelow(), log.Appended())
 	})
 }
 
-// deaf hangs on some orders and ignores its context, as code does that waits for a client without
-// a deadline.
-type deaf struct {
-	*fakeStore
-	release chan struct{}
-}
-
-func (s deaf) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if strings.HasPrefix(r.OrderID, "hang") {
-			<-s.release
-			return nil, fmt.Errorf("%w: released", orderclose.ErrUnavailable)
-		}
+// patient is a Store.On without time limits of its own: on some orders it waits until its context ends.
+func patient(ctx context.Context, requests []orderclose.CloseRequest) error {
+	if testkit.Asks(requests, "hang") {
+		<-ctx.Done()
+		return ctx.Err()
 	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
-// patient is a store without time limits of its own: on some orders it waits until its context ends.
-type patient struct{ *fakeStore }
-
-func (s patient) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if strings.HasPrefix(r.OrderID, "hang") {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
+	return nil
 }
 
 // The order on which a store waits without end uses up its attempts. The others are closed meanwhile.
 func TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, begin := &orderLog{}, &fakeStore{}, time.Now()
+		log, store, begin := &orderLog{}, &testkit.Store{On: patient}, time.Now()
 		log.add(t, "hang")
 		for i := range 100 { // one each ten seconds
-			due := begin.Add(time.Duration(i) * 10 * time.Second)
-			log.putAt(t, toClose, wire.Record{Order: orderclose.Order{ID: fmt.Sprint("good-", i), CreatedAt: begin, Due: due}, Release: due}, due)
+			log.addAt(t, 0, fmt.Sprint("good-", i), begin.Add(time.Duration(i)*10*time.Second))
 		}
 		hangs := 0
-		defer runHostile(t, log, patient{store}, &testkit.LogBuffer{}, func(string) { hangs++ })()
+		defer runHostile(t, log, store, &testkit.LogBuffer{}, func(string) { hangs++ })()
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		if n, retried := len(store.ids()), log.Keys("delay_1m"); n != 100 || log.doneBelow() != 101 || hangs > 0 || !slices.Equal(retried, []string{"hang"}) {
+		if n, retried := len(store.Closed()), log.Keys("delay_1m"); n != 100 || log.doneBelow() != 101 || hangs > 0 || !slices.Equal(retried, []string{"hang"}) {
 			t.Errorf("%d of the 100 other orders were closed, done below %d, %d hangs, retried %v", n, log.doneBelow(), hangs, retried)
 		}
 		for i := range 100 {
 			due := begin.Add(time.Duration(i) * 10 * time.Second)
-			expect.AtMost(t, store.at(fmt.Sprint("good-", i)).Sub(due), 30*time.Second, "the lateness of order %d", i)
+			expect.AtMost(t, store.ClosedAt(fmt.Sprint("good-", i)).Sub(due), 30*time.Second, "the lateness of order %d", i)
 		}
 	})
 }
@@ -147,10 +113,13 @@ func TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder(t *testing.T) {
 // After Run has returned, the process is the program's own.
 func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, began := &orderLog{}, deaf{&fakeStore{}, make(chan struct{})}, time.Now()
+		log, release, began := &orderLog{}, make(chan struct{}), time.Now()
+		store := &testkit.Store{On: func(context.Context, []orderclose.CloseRequest) error { // as code does that waits for a client without a deadline
+			<-release
+			return fmt.Errorf("%w: released", orderclose.ErrUnavailable)
+		}}
 		for p := range 4 {
-			o := orderclose.Order{ID: fmt.Sprint("hang-", p), CreatedAt: began, Due: began}
-			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: began})
+			log.addAt(t, p, fmt.Sprint("hang-", p), began)
 		}
 		var hangs atomic.Int32
 		var first atomic.Int64
@@ -168,6 +137,6 @@ func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 		n := hangs.Load()
 		time.Sleep(time.Minute)
 		expect.Equal(t, hangs.Load(), n, "calls of OnHang after Run had returned")
-		close(store.release)
+		close(release)
 	})
 }

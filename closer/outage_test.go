@@ -14,15 +14,14 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		log, store := &orderLog{}, &fakeStore{down: func() bool { return time.Since(begin) < time.Minute }}
+		log, store := &orderLog{}, &testkit.Store{On: down(time.Now().Add(time.Minute))}
 		log.add(t, "a")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(59 * time.Second)
@@ -30,32 +29,19 @@ func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
 		expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0, "done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		expect.That(t, log.doneBelow() == 1 && len(store.ids()) == 1, "done below %d, closed %v", log.doneBelow(), store.ids())
+		expect.That(t, log.doneBelow() == 1 && len(store.Closed()) == 1, "done below %d, closed %v", log.doneBelow(), store.Closed())
 	})
-}
-
-// probedStore is a store whose probe fails until well returns true.
-type probedStore struct {
-	*fakeStore
-	well func() bool
-}
-
-func (s probedStore) Probe(context.Context) error {
-	if !s.well() {
-		return fmt.Errorf("%w: the database accepts no writes", orderclose.ErrUnavailable)
-	}
-	return nil
 }
 
 // With an unknown error every order fails; the probe shows whether the store or an order
 // is at fault.
 func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"a": true, "b": true}}
+		log, probe := &orderLog{}, down(time.Now().Add(30*time.Minute))
 		log.add(t, "a")
 		log.add(t, "b")
-		end := time.Now().Add(30 * time.Minute)
-		defer runCloser(t, log, probedStore{store, func() bool { return !time.Now().Before(end) }}, 10)()
+		store := testkit.ProbedStore{Store: &testkit.Store{On: testkit.FailsOn("")}, Probes: func() error { return probe(t.Context(), nil) }}
+		defer runCloser(t, log, store, 10)()
 		time.Sleep(29 * time.Minute)
 		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "while the probe fails: done below %d, appended %v", log.doneBelow(), log.Appended())
 		time.Sleep(2 * time.Minute)
@@ -68,18 +54,15 @@ func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 // The bound also holds in a long outage.
 func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, end := &orderLog{}, time.Now().Add(time.Hour)
-		store := &fakeStore{down: func() bool { return time.Now().Before(end) }}
+		log, store := &orderLog{}, &testkit.Store{On: down(time.Now().Add(time.Hour))}
 		for i := range 2000 {
-			id := fmt.Sprint(i)
-			o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-			log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, time.Now().Add(time.Duration(i)*time.Second))
+			log.addAt(t, 0, fmt.Sprint(i), time.Now().Add(time.Duration(i)*time.Second))
 		}
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(59 * time.Minute)
 		expect.Equal(t, log.ReadUpTo(), readAhead, "records that were read")
 		time.Sleep(time.Minute + 5*time.Second)
-		expect.That(t, len(store.ids()) >= 2000, "after the outage: %d orders were closed", len(store.ids()))
+		expect.That(t, len(store.Closed()) >= 2000, "after the outage: %d orders were closed", len(store.Closed()))
 	})
 }
 
@@ -128,8 +111,7 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 				log := &orderLog{}
 				log.add(t, "poison-1")
 				log.add(t, "poison-2")
-				o := orderclose.Order{ID: "good", CreatedAt: begin, Due: begin.Add(5 * time.Second)}
-				log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, o.Due)
+				log.addAt(t, 0, "good", begin.Add(5*time.Second))
 				defer runCloser(t, log, s, batch)()
 				if down > 0 {
 					time.Sleep(down - time.Second)
@@ -149,21 +131,15 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 	}
 }
 
-// hanging is a store that hangs for the duration took on the orders that on selects.
-type hanging struct {
-	*fakeStore
-	on   func(id string) bool
-	took time.Duration
-}
-
-func (s hanging) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	for _, r := range requests {
-		if s.on(r.OrderID) {
-			time.Sleep(s.took)
-			return nil, fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
+// hangs is a Store.On that hangs for three seconds on orders whose ids begin with "poison", and until a time on all.
+func hangs(until time.Time) func(context.Context, []orderclose.CloseRequest) error {
+	return func(_ context.Context, requests []orderclose.CloseRequest) error {
+		if testkit.Asks(requests, "poison") || time.Now().Before(until) {
+			time.Sleep(3 * time.Second)
+			return fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
 		}
+		return nil
 	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
 // The other orders are closed meanwhile. While the store hangs on all orders, no order is
@@ -172,15 +148,11 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 	for _, outage := range []time.Duration{0, 20 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			begin, log := time.Now(), &orderLog{}
-			store := hanging{&fakeStore{}, func(id string) bool {
-				return strings.HasPrefix(id, "poison") || time.Since(begin) < outage
-			}, 3 * time.Second}
+			store := &testkit.Store{On: hangs(begin.Add(outage))}
 			log.add(t, "poison-1")
 			log.add(t, "poison-2")
 			for i := range 200 { // one each two seconds, from the end of the outage on
-				due := begin.Add(outage + time.Duration(i)*2*time.Second)
-				o := orderclose.Order{ID: fmt.Sprint("good-", i), CreatedAt: begin, Due: due}
-				log.putAt(t, toClose, wire.Record{Order: o, Release: due}, due)
+				log.addAt(t, 0, fmt.Sprint("good-", i), begin.Add(outage+time.Duration(i)*2*time.Second))
 			}
 			defer runCloser(t, log, store, 500)()
 			time.Sleep(outage - time.Second)
@@ -188,11 +160,11 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 			time.Sleep(400*time.Second + 10*time.Second)
 			synctest.Wait()
 			retried := log.Appended()["delay_1m"]
-			expect.That(t, len(store.ids()) == 200 && len(retried) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 202,
-				"%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
+			expect.That(t, len(store.Closed()) == 200 && len(retried) == 2 && len(log.Appended()) == 1 && log.doneBelow() == 202,
+				"%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.Closed()), len(retried), log.doneBelow())
 			for i := range 200 {
 				due := begin.Add(outage + time.Duration(i)*2*time.Second)
-				expect.AtMost(t, store.at(fmt.Sprint("good-", i)).Sub(due), 12*time.Second, "the lateness of order %d", i)
+				expect.AtMost(t, store.ClosedAt(fmt.Sprint("good-", i)).Sub(due), 12*time.Second, "the lateness of order %d", i)
 			}
 		})
 	}
@@ -201,7 +173,7 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 // Each failure costs 3 s, so the search for the five must fail seldom.
 func TestCloser_FiveOrdersThatHangInABatchDelayTheOthersForLessThanAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, begin := &orderLog{}, &fakeStore{slow: func(int) time.Duration { return 10 * time.Millisecond }}, time.Now()
+		log, store, begin := &orderLog{}, &testkit.Store{On: hangs(time.Time{}), Takes: always(10 * time.Millisecond)}, time.Now()
 		for i := range 500 {
 			id := fmt.Sprint("good-", i)
 			if i%100 == 7 {
@@ -209,15 +181,14 @@ func TestCloser_FiveOrdersThatHangInABatchDelayTheOthersForLessThanAMinute(t *te
 			}
 			log.add(t, id)
 		}
-		poison := func(id string) bool { return strings.HasPrefix(id, "poison") }
-		stop := runCloser(t, log, hanging{store, poison, 3 * time.Second}, 500)
+		stop := runCloser(t, log, store, 500)
 		time.Sleep(5 * time.Minute)
 		var sum, worst time.Duration
-		for _, id := range store.ids() {
-			late := store.at(id).Sub(begin)
+		for _, id := range store.Closed() {
+			late := store.ClosedAt(id).Sub(begin)
 			sum, worst = sum+late, max(worst, late)
 		}
-		if n := len(store.ids()); n != 495 || sum/time.Duration(n) > 45*time.Second || worst > 70*time.Second {
+		if n := len(store.Closed()); n != 495 || sum/time.Duration(n) > 45*time.Second || worst > 70*time.Second {
 			t.Errorf("%d of 495 orders were closed, %v late on average, %v at worst", n, sum/time.Duration(max(n, 1)), worst)
 		}
 		stop()

@@ -15,41 +15,42 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// pausableStore is a fakeStore with pauses.
+// pausableStore is a Store with pauses.
 type pausableStore struct {
-	fakeStore
+	testkit.Store
 	all      atomic.Bool // no order is closed
 	category atomic.Bool // no order with an id of more than one letter is closed
 	err      error       // of the outcome of such an order
-	calls    atomic.Int32
 }
 
-func (s *pausableStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	s.calls.Add(1)
-	if s.all.Load() {
-		return nil, fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, fmt.Errorf("%w until noon: maintenance", orderclose.ErrPaused))
+func newPausable() *pausableStore {
+	s := &pausableStore{}
+	s.On = func(context.Context, []orderclose.CloseRequest) error {
+		if s.all.Load() {
+			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, fmt.Errorf("%w until noon: maintenance", orderclose.ErrPaused))
+		}
+		return nil
 	}
-	if !s.category.Load() {
-		return s.fakeStore.CloseOrders(ctx, path, requests)
+	s.Verdict = func(id string) orderclose.Verdict {
+		if s.category.Load() && len(id) > 1 {
+			return orderclose.Paused
+		}
+		return ""
 	}
-	outcomes := make([]orderclose.Outcome, len(requests))
-	for i, r := range requests {
-		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, At: time.Now(), Err: s.err}
-		if len(r.OrderID) == 1 {
-			one, err := s.fakeStore.CloseOrders(ctx, path, requests[i:i+1])
-			if err != nil {
-				return nil, err
+	s.Answers = func(_ []orderclose.CloseRequest, outcomes []orderclose.Outcome) {
+		for i, o := range outcomes {
+			if o.Verdict == orderclose.Paused {
+				outcomes[i].Err = s.err
 			}
-			outcomes[i] = one[0]
 		}
 	}
-	return outcomes, nil
+	return s
 }
 
 // During an hour's pause a closer asks every two seconds, and spends no attempt.
 func TestCloser_APauseSpendsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &pausableStore{}
+		log, store := &orderLog{}, newPausable()
 		store.all.Store(true)
 		for i := range 100 {
 			log.add(t, fmt.Sprint("order-", i))
@@ -58,30 +59,31 @@ func TestCloser_APauseSpendsNoAttempt(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		expect.That(t, log.doneBelow() == 0 && len(log.Appended()) == 0, "while paused: done below %d, appended %v; want nothing", log.doneBelow(), log.Appended())
-		expect.AtMost(t, store.calls.Load(), 2*3600/2, "questions to the store in an hour")
+		expect.AtMost(t, len(store.Batches()), 2*3600/2, "questions to the store in an hour")
 		store.all.Store(false)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		expect.That(t, log.doneBelow() == 100 && len(store.ids()) == 100, "resumed: done below %d, %d orders closed; want 100", log.doneBelow(), len(store.ids()))
+		expect.Equal(t, len(store.Closed()), 100, "closed when it was resumed")
+		expect.Equal(t, log.doneBelow(), 100, "done below")
 	})
 }
 
 func TestCloser_APausedCategoryDelaysNoOtherOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &pausableStore{}
+		log, store := &orderLog{}, newPausable()
 		store.category.Store(true)
 		log.add(t, "paused")
 		log.add(t, "a")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := store.ids(); len(got) != 1 || got[0] != "a" || len(log.Appended()) != 0 {
+		if got := store.Closed(); len(got) != 1 || got[0] != "a" || len(log.Appended()) != 0 {
 			t.Errorf("while paused: closed %v, appended %v; want a closed, and nothing appended", got, log.Appended())
 		}
 		store.category.Store(false)
 		time.Sleep(blockedWait + blockedWait/jitterDivisor + time.Second)
 		synctest.Wait()
-		expect.That(t, len(store.ids()) == 2 && log.doneBelow() == 2, "resumed: closed %v, done below %d", store.ids(), log.doneBelow())
+		expect.That(t, len(store.Closed()) == 2 && log.doneBelow() == 2, "resumed: closed %v, done below %d", store.Closed(), log.doneBelow())
 	})
 }
 
@@ -100,7 +102,7 @@ func TestDecide_APausedOrderWithoutRoomGoesThroughABucket(t *testing.T) {
 func TestCloser_ARecordOfAPausedCategoryIsSettledIfACompensatorClosesItsOrder(t *testing.T) {
 	for _, c := range []struct{ swept, byRow, settled bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			log, store := &orderLog{}, &pausableStore{}
+			log, store := &orderLog{}, newPausable()
 			if store.category.Store(true); c.byRow {
 				store.err = wire.ErrPausedCategory
 			}
@@ -109,18 +111,17 @@ func TestCloser_ARecordOfAPausedCategoryIsSettledIfACompensatorClosesItsOrder(t 
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			expect.Equal(t, log.doneBelow() == 1, c.settled, "%+v: the record is settled", c)
-			expect.Equal(t, len(store.ids())+len(log.Appended()), 0, "%+v: orders that were closed, and topics with records", c)
+			expect.Equal(t, len(store.Closed())+len(log.Appended()), 0, "%+v: orders that were closed, and topics with records", c)
 		})
 	}
 }
 
 func TestCloser_APauseIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, logs := &orderLog{}, &pausableStore{}, &testkit.LogBuffer{}
+		log, store, logs := &orderLog{}, newPausable(), &testkit.LogBuffer{}
 		store.all.Store(true)
 		for p := range 12 {
-			o := orderclose.Order{ID: fmt.Sprint("order-", p), CreatedAt: time.Now(), Due: time.Now()}
-			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: o.Due})
+			log.addAt(t, p, fmt.Sprint("order-", p), time.Now())
 		}
 		defer runHostile(t, log, store, logs, nil)()
 		time.Sleep(10*time.Minute + time.Second) // between two calls of the store

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,26 +24,20 @@ import (
 func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(string) error {
-			if time.Since(begin) < 30*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}
-		store := &fakeStore{bad: map[string]bool{"bad": true}, pending: map[string]bool{"pending": true}}
+		log.Fail = testkit.Rejects(30 * time.Minute)
+		store := &testkit.Store{On: testkit.FailsOn("bad"), Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
 		log.add(t, "bad")
 		log.add(t, "pending")
 		due := map[string]time.Time{}
 		for i := range 5 {
 			id := fmt.Sprint("due-", i)
 			due[id] = begin.Add(time.Duration(i+1) * time.Minute)
-			o := orderclose.Order{ID: id, CreatedAt: begin, Due: due[id]}
-			log.putAt(t, toClose, wire.Record{Order: o, Release: due[id]}, due[id])
+			log.addAt(t, 0, id, due[id])
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(29 * time.Minute)
 		for id, at := range due {
-			expect.Between(t, store.at(id).Sub(at), 0, 200*time.Millisecond, "the time from the due time to the close of %s", id)
+			expect.Between(t, store.ClosedAt(id).Sub(at), 0, 200*time.Millisecond, "the time from the due time to the close of %s", id)
 		}
 		expect.Equal(t, log.doneBelow(), 0, "committed before the retry was acked")
 		time.Sleep(17 * time.Minute)
@@ -52,43 +47,30 @@ func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 	})
 }
 
-// triedStore counts the orders that were tried.
-type triedStore struct {
-	*fakeStore
-	tried map[string]bool
-}
-
-func (s triedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	s.mu.Lock()
-	for _, r := range requests {
-		s.tried[r.OrderID] = true
-	}
-	s.mu.Unlock()
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
 // Above the bound of retries the partition is not read on.
 func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(string) error {
-			if time.Since(begin) < 10*time.Minute {
-				return errors.New("no leader")
+		log := &orderLog{}
+		log.Fail = testkit.Rejects(10 * time.Minute)
+		const orders = 25_000
+		var mu sync.Mutex
+		tried := map[string]bool{}
+		store := &testkit.Store{Verdict: testkit.Gives(orderclose.PaymentPending, ""), On: func(_ context.Context, requests []orderclose.CloseRequest) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range requests {
+				tried[r.OrderID] = true
 			}
 			return nil
-		}
-		const orders = 25_000
-		store := triedStore{&fakeStore{pending: map[string]bool{}}, map[string]bool{}}
+		}}
 		for i := range orders {
-			id := fmt.Sprint(i)
-			store.pending[id] = true
-			log.add(t, id)
+			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Minute)
-		store.mu.Lock()
-		expect.Between(t, len(store.tried), maxRetriesWaiting, maxRetriesWaiting+3000, "orders that were tried, a fetch above the bound")
-		store.mu.Unlock()
+		mu.Lock()
+		expect.Between(t, len(tried), maxRetriesWaiting, maxRetriesWaiting+3000, "orders that were tried, a fetch above the bound")
+		mu.Unlock()
 		time.Sleep(25 * time.Minute)
 		if n := len(log.Keys("delay_10s")) + len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
 			t.Errorf("%d appended, done below %d", n, log.doneBelow())
@@ -101,18 +83,14 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
-		log.Fail = func(topic string) error {
-			if topic == "delay_30m" && time.Since(begin) < 25*time.Minute || time.Since(begin) < 10*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}
+		longest, all := testkit.Rejects(25*time.Minute, "delay_30m"), testkit.Rejects(10*time.Minute)
+		log.Fail = func(topic string) error { return errors.Join(longest(topic), all(topic)) }
 		due := begin.Add(30 * time.Minute)
 		log.add(t, "moved")
 		log.add(t, "pending") // it is asked for again from memory while no bucket works
 		buckets := orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_5m", Length: 5 * time.Minute},
 			{Topic: "delay_30m", Length: 30 * time.Minute}}
-		store := &fakeStore{due: map[string]time.Time{"moved": due}, pending: map[string]bool{"pending": true}}
+		store := &testkit.Store{Due: map[string]time.Time{"moved": due}, Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
 		defer startCloser(t, Options{Log: log, Store: store, Buckets: buckets})()
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
@@ -130,34 +108,27 @@ func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 	})
 }
 
-// hangingStore returns from its first call three quarters of a minute after the context has ended.
-type hangingStore struct {
-	fakeStore
-	calls atomic.Int64
-}
-
-func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.calls.Add(1) == 1 {
-		<-ctx.Done()
-		time.Sleep(45 * time.Second)
-		return nil, ctx.Err()
-	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
-// The loop starts again from its commit.
+// The first call returns three quarters of a minute after its context has ended. The loop starts again from its commit.
 func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, metrics := &orderLog{}, &hangingStore{}, testkit.NewMetrics()
+		var calls atomic.Int64
+		log, metrics := &orderLog{}, testkit.NewMetrics()
+		store := &testkit.Store{On: func(ctx context.Context, _ []orderclose.CloseRequest) error {
+			if calls.Add(1) == 1 {
+				<-ctx.Done()
+				time.Sleep(45 * time.Second)
+			}
+			return ctx.Err()
+		}}
 		log.add(t, "a")
-		defer runCloserWith(t, log, store, 10, metrics)()
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 10, Registerer: metrics})()
 		time.Sleep(closing.CallTimeout)
 		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", closing.CallTimeout)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")
-		expect.That(t, stuck == 1 && metrics.Value("partition_stuck_total") == 1 && len(store.ids()) == 1 && log.doneBelow() == 1,
-			"closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
+		expect.That(t, stuck == 1 && metrics.Value("partition_stuck_total") == 1 && len(store.Closed()) == 1 && log.doneBelow() == 1,
+			"closed %v, done %d, %v times stuck", store.Closed(), log.doneBelow(), stuck)
 	})
 }
 
@@ -165,23 +136,21 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, metrics := &orderLog{}, testkit.NewMetrics()
-		store := &fakeStore{slow: func(int) time.Duration { return 9 * time.Second }}
+		store := &testkit.Store{Takes: always(9 * time.Second)}
 		for p := range 32 { // the last ones wait for over half a minute
-			at := testkit.TopicPartition{Topic: toClose.Topic, Partition: p}
-			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
-			log.put(t, at, wire.Record{Order: o, Release: o.Due})
+			log.addAt(t, p, fmt.Sprint(p), time.Now())
 		}
-		defer runCloserWith(t, log, store, 1, metrics)()
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 1, Registerer: metrics})()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		n := metrics.Value("partition_stuck_total")
-		expect.That(t, n == 0 && len(store.ids()) == 32, "closed %v, %v times stuck", store.ids(), n)
+		expect.That(t, n == 0 && len(store.Closed()) == 32, "closed %v, %v times stuck", store.Closed(), n)
 	})
 }
 
 func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"2": true}}
+		log, store := &orderLog{}, &testkit.Store{On: testkit.FailsOn("2")}
 		for i := range 5 {
 			log.add(t, fmt.Sprint(i))
 		}
@@ -189,7 +158,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
-		expect.Same(t, store.ids(), []string{"0", "1", "3", "4"}, "closed")
+		expect.Same(t, store.Closed(), []string{"0", "1", "3", "4"}, "closed")
 		expect.Equal(t, log.doneBelow(), 5, "done below")
 		retried := log.Appended()["delay_1m"]
 		must.That(t, len(retried) == 1 && len(log.Appended()) == 1, "appended %v, want order 2 to delay_1m", log.Appended())
@@ -205,7 +174,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 // The headers hold the coordinates of the first failure and of the last.
 func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
+		log, store := &orderLog{}, &testkit.Store{On: testkit.FailsOn("bad")}
 		log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: 4}, wire.Record{
 			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
 			Attempt: 3, Cause: "not_found", Origin: wire.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
@@ -226,27 +195,17 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	})
 }
 
-// reversedStore returns the outcomes of a batch in the reverse order, as a SELECT without ORDER BY
-// may do.
-type reversedStore struct{ fakeStore }
-
-func (s *reversedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := s.fakeStore.CloseOrders(ctx, path, requests)
-	slices.Reverse(outcomes)
-	return outcomes, err
-}
-
-// No order gets the outcome of another.
+// No order gets the outcome of another, though a SELECT without ORDER BY returns them in any order.
 func TestCloser_OutcomesInAnotherOrderAreNotMixedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store := &orderLog{}, &reversedStore{fakeStore{bad: map[string]bool{}}}
+		log, store := &orderLog{}, &testkit.Store{Answers: func(_ []orderclose.CloseRequest, all []orderclose.Outcome) { slices.Reverse(all) }}
 		for i := range 5 {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		closed := store.ids()
+		closed := store.Closed()
 		slices.Sort(closed)
 		if closed = slices.Compact(closed); len(closed) != 5 || log.doneBelow() != 5 || len(log.Appended()) != 0 {
 			t.Errorf("closed %v, done below %d, appended %v", closed, log.doneBelow(), log.Appended())
@@ -270,8 +229,13 @@ func TestCloser_ANotDueInThePastIsAFailure(t *testing.T) {
 // The waiting orders are counted.
 func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, metrics := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, testkit.NewMetrics()
-		begin := time.Now()
+		log, metrics, begin := &orderLog{}, testkit.NewMetrics(), time.Now()
+		store := &testkit.Store{Verdict: func(id string) orderclose.Verdict {
+			if id == "answered" {
+				return ""
+			}
+			return orderclose.PaymentPending
+		}}
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
 			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: 1}, wire.Record{
@@ -279,7 +243,7 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 				PendingSince: begin.Add(-since), Origin: wire.Origin{Topic: "order-close", Offset: 99},
 			})
 		}
-		defer runCloserWith(t, log, store, 10, metrics)()
+		defer startCloser(t, Options{Log: log, Store: store, Batch: 10, Registerer: metrics})()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		waits := map[string]time.Duration{}

@@ -1,7 +1,7 @@
 package closer
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -25,10 +25,9 @@ func stream(t *testing.T, log *orderLog, seconds, n int) map[string]time.Time {
 	for s := range seconds {
 		for p := range 12 {
 			for i := range n {
-				o := orderclose.Order{ID: fmt.Sprintf("o-%d-%d-%d", p, s, i), CreatedAt: time.Now()}
-				o.Due = time.Now().Add(time.Duration(s+1)*time.Second + time.Duration(i)*time.Second/time.Duration(n))
-				due[o.ID] = o.Due
-				log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: p}, wire.Record{Order: o, Release: o.Due}, o.Due)
+				id := fmt.Sprintf("o-%d-%d-%d", p, s, i)
+				due[id] = time.Now().Add(time.Duration(s+1)*time.Second + time.Duration(i)*time.Second/time.Duration(n))
+				log.addAt(t, p, id, due[id])
 			}
 		}
 	}
@@ -36,11 +35,11 @@ func stream(t *testing.T, log *orderLog, seconds, n int) map[string]time.Time {
 }
 
 // latest returns by how much the latest of the orders was late.
-func latest(t *testing.T, store *fakeStore, due map[string]time.Time) (late time.Duration) {
+func latest(t *testing.T, store *testkit.Store, due map[string]time.Time) (late time.Duration) {
 	t.Helper()
 	for id, at := range due {
-		closed := store.at(id)
-		must.That(t, !closed.IsZero(), "%s is not closed", id)
+		closed := store.ClosedAt(id)
+		must.That(t, !closed.Before(at), "%s, due %v, was closed %v", id, at, closed)
 		late = max(late, closed.Sub(at))
 	}
 	return late
@@ -52,16 +51,16 @@ func TestCloser_AStoreThatTakesItsTimeKeepsUp(t *testing.T) {
 	ring.NotShort(t)
 	for _, batch := range []int{500, 200} {
 		for name, slow := range map[string]func(int) time.Duration{
-			"240 ms":                          func(int) time.Duration { return 240 * time.Millisecond },
-			"260 ms":                          func(int) time.Duration { return 260 * time.Millisecond },
-			"300 ms":                          func(int) time.Duration { return 300 * time.Millisecond },
-			"500 ms":                          func(int) time.Duration { return 500 * time.Millisecond },
+			"240 ms":                          always(240 * time.Millisecond),
+			"260 ms":                          always(260 * time.Millisecond),
+			"300 ms":                          always(300 * time.Millisecond),
+			"500 ms":                          always(500 * time.Millisecond),
 			"200 ms, and 1 ms for each order": func(n int) time.Duration { return time.Duration(200+n) * time.Millisecond },
 			"5 ms for each order":             func(n int) time.Duration { return time.Duration(5*n) * time.Millisecond },
 		} {
 			t.Run(fmt.Sprint(batch, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					log, store, metrics := &orderLog{}, &fakeStore{slow: slow}, testkit.NewMetrics()
+					log, store, metrics := &orderLog{}, &testkit.Store{Takes: slow}, testkit.NewMetrics()
 					due := stream(t, log, 60, 5)
 					defer startCloser(t, Options{Log: log, Store: store, Batch: batch, Registerer: metrics})()
 					time.Sleep(time.Hour)
@@ -85,15 +84,20 @@ func TestCloser_HangingOrdersDelayOtherPartitionsOnce(t *testing.T) {
 					t.Run(fmt.Sprint(target, hanging, burst, lowest), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							begin := time.Now()
-							log, store := &orderLog{}, &fakeStore{slow: func(int) time.Duration { return 5 * time.Millisecond }}
-							store.down = func() bool { return lowest && time.Since(begin) < 10*time.Second } // the limit falls to its minimum
+							log, away := &orderLog{}, down(begin.Add(10*time.Second)) // the limit falls to its minimum
+							store := &testkit.Store{Takes: always(5 * time.Millisecond), On: func(ctx context.Context, requests []orderclose.CloseRequest) error {
+								if err := patient(ctx, requests); err != nil || !lowest {
+									return err
+								}
+								return away(ctx, requests)
+							}}
 							for p := range hanging {
 								for i := range burst {
-									o := orderclose.Order{ID: fmt.Sprintf("burst-%d-%d", p, i), CreatedAt: begin, Due: begin.Add(30 * time.Second)}
+									id := fmt.Sprintf("burst-%d-%d", p, i)
 									if i == 0 {
-										o.ID = fmt.Sprint("hang-", p)
+										id = fmt.Sprint("hang-", p)
 									}
-									log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: 12 + p}, wire.Record{Order: o, Release: o.Due}, o.Due)
+									log.addAt(t, 12+p, id, begin.Add(30*time.Second))
 								}
 							}
 							due := stream(t, log, 100, 1)
@@ -102,7 +106,7 @@ func TestCloser_HangingOrdersDelayOtherPartitionsOnce(t *testing.T) {
 									delete(due, id)
 								}
 							}
-							defer startCloser(t, Options{Log: log, Store: patient{store}, TargetLatency: target})()
+							defer startCloser(t, Options{Log: log, Store: store, TargetLatency: target})()
 							time.Sleep(10 * time.Minute)
 							late := latest(t, store, due)
 							t.Log("latest", late)
@@ -115,27 +119,16 @@ func TestCloser_HangingOrdersDelayOtherPartitionsOnce(t *testing.T) {
 	}
 }
 
-// refusing makes the delay topics of a log refuse all records for so long.
-func refusing(log *orderLog, d time.Duration) {
-	begin := time.Now()
-	log.Fail = func(to string) error {
-		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
-			return errors.New("not enough replicas")
-		}
-		return nil
-	}
-}
-
 // While no bucket accepts records, an order is tried again from memory when it is due.
 func TestCloser_AnOrderThatWaitsForABucketIsClosedWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := time.Now().Add(30 * time.Second)
-		log, store := &orderLog{}, &fakeStore{due: map[string]time.Time{"moved": due}}
-		refusing(log, time.Hour)
+		log, store := &orderLog{}, &testkit.Store{Due: map[string]time.Time{"moved": due}}
+		log.Fail = testkit.Rejects(time.Hour, "delay_")
 		log.add(t, "moved")
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(2 * time.Hour)
-		expect.Between(t, store.at("moved").Sub(due), 0, 2*time.Second, "late")
+		expect.Between(t, store.ClosedAt("moved").Sub(due), 0, 2*time.Second, "late")
 		expect.Equal(t, log.doneBelow(), 1, "done below")
 		expect.Equal(t, len(log.Appended()), 0, "topics with records")
 	})
@@ -144,26 +137,22 @@ func TestCloser_AnOrderThatWaitsForABucketIsClosedWhenItIsDue(t *testing.T) {
 // A bucket that accepts nothing stops no partition, however large the records are that should go there: they go to a shorter one.
 func TestCloser_ARetryGoesToABucketThatAcceptsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, begin := &orderLog{}, &fakeStore{pending: map[string]bool{}, bad: map[string]bool{}}, time.Now()
-		log.Fail = func(to string) error {
-			if to == "delay_1m" {
-				return errors.New("not enough replicas")
-			}
-			return nil
-		}
+		log, begin := &orderLog{}, time.Now()
+		store := &testkit.Store{On: testkit.FailsOn("bad"), Verdict: testkit.Gives(orderclose.PaymentPending, "pending")}
+		log.Fail = testkit.Rejects(24*time.Hour, "delay_1m")
 		large := strings.Repeat("x", 60_000)
 		for i := range 300 {
 			o := orderclose.Order{ID: fmt.Sprint("pending-", i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"a": large}}
-			if store.pending[o.ID] = true; i%10 == 9 {
-				store.pending[o.ID], store.bad[o.ID] = false, true
+			if i%10 == 9 {
+				o.ID = fmt.Sprint("bad-", i)
 			}
 			log.put(t, toClose, wire.Record{Order: o, Release: o.Due})
 		}
 		due := map[string]time.Time{}
 		for s := range 1800 {
-			o := orderclose.Order{ID: fmt.Sprint("fresh-", s), CreatedAt: begin, Due: begin.Add(time.Duration(s+5) * time.Second)}
-			due[o.ID] = o.Due
-			log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, o.Due)
+			id := fmt.Sprint("fresh-", s)
+			due[id] = begin.Add(time.Duration(s+5) * time.Second)
+			log.addAt(t, 0, id, due[id])
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(90 * time.Minute)
@@ -202,15 +191,14 @@ func TestCloser_KeepsUpWithAnyStore(t *testing.T) {
 			}
 			perSecond := inFlight / (base + each*inFlight) * 1000 / 4
 			synctest.Test(t, func(t *testing.T) {
-				store := &fakeStore{slow: func(n int) time.Duration {
+				store := &testkit.Store{Takes: func(n int) time.Duration {
 					return time.Duration((base + each*float64(n)) * (1 - vary + 2*vary*r.Float64()) * float64(time.Millisecond))
 				}}
 				log, metrics, due := &orderLog{}, testkit.NewMetrics(), map[string]time.Time{}
 				for i := range int(min(perSecond*300, 6_000)) {
-					o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: time.Now()}
-					o.Due = time.Now().Add(time.Duration(float64(i) / min(perSecond, 60) * float64(time.Second)))
-					due[o.ID] = o.Due
-					log.putAt(t, testkit.TopicPartition{Topic: "order-close", Partition: i % 12}, wire.Record{Order: o, Release: o.Due}, o.Due)
+					id := fmt.Sprint(i)
+					due[id] = time.Now().Add(time.Duration(float64(i) / min(perSecond, 60) * float64(time.Second)))
+					log.addAt(t, i%12, id, due[id])
 				}
 				defer startCloser(t, Options{Log: log, Store: store, Batch: 200, TargetLatency: target, Registerer: metrics})()
 				time.Sleep(3 * time.Hour)

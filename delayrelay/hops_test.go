@@ -2,10 +2,7 @@ package delayrelay
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,22 +13,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// delayTopicsDownFor returns a log whose delay topics accept nothing for the duration d.
-func delayTopicsDownFor(d time.Duration) *testkit.Log {
-	begin := time.Now()
-	return &testkit.Log{Fail: func(to string) error {
-		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
-			return errors.New("no answer")
-		}
-		return nil
-	}}
-}
-
 // Hops from memory and directly from a fetch wait for the topic. Records that become due
 // leave on time, also those that waited to hop.
 func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := delayTopicsDownFor(time.Hour)
+		log := &testkit.Log{Fail: testkit.Rejects(time.Hour, "delay_")}
 		begin, due := time.Now(), map[string]time.Duration{}
 		put := func(key string, d time.Duration, appended time.Time) {
 			m := record(key, d)
@@ -68,7 +54,7 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 
 func TestRelay_HopsContinueWhenTheirTopicIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := delayTopicsDownFor(20 * time.Second)
+		log := &testkit.Log{Fail: testkit.Rejects(20*time.Second, "delay_")}
 		for i := range 3 {
 			m := record(fmt.Sprint(i), 100*time.Second)
 			m.Appended = time.Now().Add(-10 * time.Second)
@@ -84,7 +70,7 @@ func TestRelay_HopsContinueWhenTheirTopicIsBack(t *testing.T) {
 
 func TestRelay_ARevocationLosesNoWaitingHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := delayTopicsDownFor(40 * time.Second)
+		log := &testkit.Log{Fail: testkit.Rejects(40*time.Second, "delay_")}
 		log.Put(bucket10s, record("hops", 140*time.Second))
 		log.Put(bucket10s, record("due", 2*time.Second))
 		for _, after := range []time.Duration{11, 7, 13, 20} { // the topic works during the last one
@@ -122,34 +108,30 @@ func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 	})
 }
 
-func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		abandoned := make(chan struct{})
-		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
-			if topic == "delay_1m" {
-				<-abandoned
+func TestRelay_AbandonsTheProcessWhenAnAppendHangs(t *testing.T) {
+	for topic, delay := range map[string]time.Duration{"order-close": time.Second, "delay_1m": 100 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			abandoned := make(chan struct{})
+			log := &testkit.Log{Hang: func(_ context.Context, to string) {
+				if to == topic {
+					<-abandoned
+				}
+			}}
+			log.Put(bucket10s, record("hangs", delay))
+			defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
+			select {
+			case <-abandoned:
+			case <-time.After(2 * time.Minute):
+				t.Errorf("%s: OnHang was not called", topic)
 			}
-		}}
-		log.Put(bucket10s, record("hangs", 100*time.Second))
-		defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
-		select {
-		case <-abandoned:
-		case <-time.After(2 * time.Minute):
-			t.Error("OnHang was not called")
-		}
-	})
+		})
+	}
 }
 
 // Due records wait for the topic.
 func TestRelay_AFailingCloseTopicDelaysNoHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		log := &testkit.Log{Loop: true, Fail: func(to string) error {
-			if to == "order-close" && time.Since(begin) < 5*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}}
+		log := &testkit.Log{Loop: true, Fail: testkit.Rejects(5*time.Minute, "order-close")}
 		for i := range 20 {
 			log.Put(bucket10s, record(fmt.Sprint("due-", i), time.Second))
 		}
@@ -182,13 +164,7 @@ func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 // The memory of a fetch is freed after the append to the close topic, or after its failure.
 func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		log := &testkit.Log{Fail: func(string) error {
-			if time.Since(begin) < 2*time.Second {
-				return errors.New("no leader")
-			}
-			return nil
-		}}
+		log := &testkit.Log{Fail: testkit.Rejects(2 * time.Second)}
 		log.Put(bucket10s, record("fresh", -time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(20 * time.Second)
@@ -201,21 +177,13 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
-		log := &testkit.Log{}
-		var fixed atomic.Bool
-		log.Fail = func(topic string) error {
-			if topic == "dead" && !fixed.Load() {
-				return errors.New("unknown topic or partition")
-			}
-			return nil
-		}
+		log := &testkit.Log{Fail: testkit.Rejects(time.Minute+time.Second, "dead")}
 		for range garbage {
 			log.Put(bucket10s, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		defer runRelay(t, log, nil)()
 		time.Sleep(time.Minute)
 		expect.AtMost(t, log.ReadUpTo(), most, "records of garbage that were read")
-		fixed.Store(true)
 		time.Sleep(time.Minute)
 		expect.That(t, len(log.Keys("dead")) == garbage && log.DoneBelow(bucket10s) == garbage,
 			"%d of %d are dead letters, done below %d", len(log.Keys("dead")), garbage, log.DoneBelow(bucket10s))

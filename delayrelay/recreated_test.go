@@ -1,7 +1,6 @@
 package delayrelay
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -34,27 +33,6 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 		synctest.Wait()
 		keys := log.Keys("order-close")
 		expect.That(t, len(keys) != 0 && keys[len(keys)-1] == "new" && log.DoneBelow(bucket10s) == 1, "forwarded %v, done %d", keys, log.DoneBelow(bucket10s))
-	})
-}
-
-// The dead letter is acked when its offset belongs to another record.
-func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
-			if topic == "dead" {
-				time.Sleep(5 * time.Second)
-			}
-		}}
-		log.Put(bucket10s, wire.Message{Value: []byte("no key")})
-		log.Put(bucket10s, record("old", 9*time.Second))
-		defer runRelay(t, log, nil)()
-		time.Sleep(3 * time.Second)
-		log.Recreate(bucket10s, record("new", 9*time.Second))
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if done, dead := log.DoneBelow(bucket10s), len(log.Appended()["dead"]); done != 0 || dead != 1 {
-			t.Errorf("done below %d with %d dead letters, while the new log's first record waits", done, dead)
-		}
 	})
 }
 

@@ -1,12 +1,16 @@
+// Package deploy contains what runs the pipeline in production: the alert rules for Prometheus with their tests (alerts), everything to run it in
+// containers on one machine (compose), on Kubernetes (helm) and as systemd units (systemd), and scripts that start real servers for tests (native).
+// Its tests check what can be checked without a container engine. The dashboards (grafana), more tests of the objects of Kubernetes (kubetest) and those
+// of the web console (consoletest) are modules of their own.
 package deploy
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,7 +18,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"text/template"
-	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,11 +26,35 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms"
 )
+
+// decode decodes a YAML file strictly: a key without a field in into is an error.
+func decode(t *testing.T, name string, into any) {
+	t.Helper()
+	f := must.Get(os.Open(name))(t)
+	defer f.Close()
+	d := yaml.NewDecoder(f)
+	d.KnownFields(true)
+	err := d.Decode(into)
+	must.That(t, err == nil, "%s: %v", name, err)
+}
+
+// tool runs a checker of Prometheus. If it is not installed the test is skipped, or fails if REQUIRE_REAL is 1.
+func tool(t *testing.T, name string, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		must.That(t, os.Getenv("REQUIRE_REAL") != "1", "%s is not there: run deploy/native/install.sh %[1]s", name)
+		t.Skip(name, "is not there")
+	}
+	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
 
 func files(t *testing.T, pattern string) []string {
 	t.Helper()
@@ -72,7 +99,6 @@ func rules(t *testing.T) map[string]rule {
 
 // promtool evaluates all rules in each test, and a test names few alerts. With the rules of these alerts only, promtool takes a tenth of the time.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
-	t.Chdir("alerts")
 	tool(t, "promtool", append([]string{"check", "rules", sweeperRules}, files(t, rulesFolder+"*.rules.yml")...)...)
 	all, dir, args := rules(t), t.TempDir(), []string{"test", "rules"}
 	write := func(name string, content any) {
@@ -82,7 +108,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		}
 		must.Do(t, err)
 	}
-	for _, name := range files(t, "*.test.yml") {
+	for _, name := range files(t, "alerts/*.test.yml") {
 		var f struct {
 			Rules    []string    `yaml:"rule_files"`
 			Interval string      `yaml:"evaluation_interval"`
@@ -99,7 +125,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 					named[key] = r
 				}
 			}
-			rulesFile, testFile := fmt.Sprintf("%d-%s.rules", i, name), fmt.Sprintf("%d-%s", i, name)
+			rulesFile, testFile := fmt.Sprintf("%d-%s.rules", i, filepath.Base(name)), fmt.Sprintf("%d-%s", i, filepath.Base(name))
 			write(rulesFile, map[string]any{"groups": []any{map[string]any{"name": "named", "rules": slices.Collect(maps.Values(named))}}})
 			write(testFile, map[string]any{"rule_files": []string{rulesFile}, "evaluation_interval": f.Interval, "tests": []yaml.Node{test}})
 			args = append(args, filepath.Join(dir, testFile))
@@ -108,8 +134,8 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	tool(t, "promtool", args...)
 }
 
-// rulesFolder has the rules, seen from their tests. Helm reads only files below the chart.
-const rulesFolder = "../helm/orderclose/alerts/"
+// rulesFolder has the rules. Helm reads only files below the chart.
+const rulesFolder = "helm/orderclose/alerts/"
 
 // sweeperRules has the rules for sweeps alone, in a folder of its own: a Prometheus of a pipeline that reads all files of the folder
 // alerts would have each of these rules twice.
@@ -124,7 +150,6 @@ var (
 // The rules for sweeps alone are those of sweeps.rules.yml and services.rules.yml, and of pipeline.rules.yml those with the
 // comment "Also of sweeps alone". UPDATE_GOLDEN=1 writes them.
 func TestAlerts_OfSweepsAloneAreThoseOfThePipeline(t *testing.T) {
-	t.Chdir("alerts")
 	text := "# Alerts for sweeps alone (orderclose run sweeper), in place of all other files. Generated from these:\n" +
 		"# UPDATE_GOLDEN=1 go test ./deploy -run SweepsAlone\ngroups:\n  - name: orderclose-sweeper\n    rules:\n"
 	for _, name := range []string{"pipeline", "services", "sweeps"} {
@@ -171,9 +196,8 @@ type alertCheck struct {
 
 // Each alert has a test in which it does not fire, then fires, and then is resolved.
 func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
-	t.Chdir("alerts")
 	silent, resolved := map[string]bool{}, map[string]bool{}
-	for _, name := range files(t, "*.test.yml") {
+	for _, name := range files(t, "alerts/*.test.yml") {
 		var f struct{ Tests []alertTest }
 		data := must.Get(os.ReadFile(name))(t)
 		must.Do(t, yaml.Unmarshal(data, &f))
@@ -200,7 +224,6 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 // Each alert has a severity, a description, and an absolute link to a section of the runbook that
 // says what to do and names the alert. All links have the same base: make runbook-url changes it.
 func TestAlerts_LinkToTheRunbook(t *testing.T) {
-	t.Chdir("alerts")
 	linked, bases := map[string][]string{}, map[string]bool{}
 	for _, r := range rules(t) {
 		s := r.Labels["severity"]
@@ -243,21 +266,24 @@ func TestRunbook_SectionsHaveTheSameParts(t *testing.T) {
 	}
 }
 
-var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
-
-// A rule for a metric that does not exist never fires.
+// A rule for a metric that does not exist never fires, and a query of the autoscaler for one scales nothing.
 func TestAlerts_UseExistingMetrics(t *testing.T) {
-	t.Chdir("alerts")
-	have := described(t)
-	for _, r := range rules(t) {
-		names := metricName.FindAllString(r.Expr, -1)
-		expect.That(t, len(names) != 0, "%s: %s uses no metric of orderclose", r.file, r.Alert)
+	have, queries := described(t), map[string]string{}
+	for name, r := range rules(t) {
+		queries[name] = r.Expr
+	}
+	for _, file := range []string{"autoscaling.yaml", "_helpers.tpl"} {
+		queries[file] = string(must.Get(os.ReadFile("helm/orderclose/templates/" + file))(t))
+	}
+	for where, query := range queries {
+		names := regexp.MustCompile(`\borderclose_[a-z_]+`).FindAllString(query, -1)
+		expect.That(t, len(names) != 0, "%s uses no metric of orderclose", where)
 		for _, name := range names {
 			base := name
 			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
 				base = strings.TrimSuffix(base, suffix)
 			}
-			expect.That(t, have[name] || have[base], "%s: %s uses %s, which no process exports", r.file, r.Alert, name)
+			expect.That(t, have[name] || have[base], "%s uses %s, which no process exports", where, name)
 		}
 	}
 }
@@ -265,18 +291,21 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 // described returns the names of all metrics that processes with all roles register, including those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
-	taken := &recorder{}
+	taken, environment := &recorder{}, map[string]string{}
+	for _, play := range must.Get(rights.All(".."))(t).Play {
+		maps.Copy(environment, play.Environment)
+	}
 	run := func(sections string, roles ...pipeline.Role) {
 		synctest.Test(t, func(t *testing.T) {
 			servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 			defer servers.Close()
 			c := must.Get(servers.Connect("all"))(t)
 			defer c.Close()
-			topics := append(must.Get(os.ReadFile("../../topics.yaml"))(t), sections...)
+			topics := append(must.Get(os.ReadFile("../topics.yaml"))(t), sections...)
 			cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
 			app := must.Get(pipeline.New(pipeline.Options{
 				Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(),
-				Environment: pipeline.Environment{Others: samples()},
+				Environment: pipeline.Environment{Others: environment},
 			}))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel() // the metrics are registered before the roles begin
@@ -316,18 +345,6 @@ func described(t *testing.T) map[string]bool {
 	return names
 }
 
-// samples are values of the variables of rooms.
-func samples() map[string]string {
-	values := map[string]string{}
-	for _, name := range room.Variables(rooms.All()) {
-		values[name] = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-		if strings.HasSuffix(name, "_URL") {
-			values[name] = "http://127.0.0.1"
-		}
-	}
-	return values
-}
-
 // recorder is a Registerer that records the collectors.
 type recorder struct{ collectors []prometheus.Collector }
 
@@ -340,67 +357,21 @@ func (r *recorder) MustRegister(cs ...prometheus.Collector) {
 }
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
-// route is a route of Alertmanager, with the fields that the example uses.
-type route struct {
-	Receiver       string
-	GroupBy        []string `yaml:"group_by"`
-	GroupWait      string   `yaml:"group_wait"`
-	GroupInterval  string   `yaml:"group_interval"`
-	RepeatInterval string   `yaml:"repeat_interval"`
-	Matchers       []string
-	Continue       bool
-	Routes         []route
-}
-
-// The example defines every receiver that it names, routes each severity, and its inhibitions name existing alerts.
+// The example is valid, routes each severity to its receivers, and inhibits alerts that exist.
 func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
-	t.Chdir("alerts")
+	const file = "alerts/alertmanager.yml"
+	tool(t, "amtool", "check-config", file)
+	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
+		tool(t, "amtool", "config", "routes", "test", "--config.file="+file, "--verify.receivers="+receiver, "severity="+severity, "alertname=OrdercloseRoleMissing")
+	}
 	var c struct {
-		Global       map[string]any
-		Route        route
-		Receivers    []map[string]any
-		InhibitRules []struct {
-			Source []string `yaml:"source_matchers"`
-			Target []string `yaml:"target_matchers"`
-			Equal  []string
-		} `yaml:"inhibit_rules"`
-		Templates []string
+		Inhibit []map[string][]string `yaml:"inhibit_rules"`
 	}
-	decode(t, "alertmanager.yml", &c)
-	used, severities := map[string]bool{c.Route.Receiver: true}, map[string]bool{}
-	for _, r := range c.Route.Routes {
-		used[r.Receiver] = true
-		for _, m := range r.Matchers {
-			if s, ok := strings.CutPrefix(m, "severity="); ok {
-				severities[s] = true
-			}
-		}
-	}
-	expect.That(t, severities["page"] && severities["ticket"], "only %v are routed", slices.Sorted(maps.Keys(severities)))
-	kinds := map[string]bool{}
-	for _, r := range c.Receivers {
-		name := r["name"].(string)
-		expect.That(t, used[name], "no route leads to %s", name)
-		delete(used, name)
-		for kind := range r {
-			kinds[kind] = true
-		}
-	}
-	for name := range used {
-		t.Errorf("there is no receiver %s", name)
-	}
-	for _, kind := range []string{"email_configs", "wechat_configs", "webhook_configs"} {
-		expect.That(t, kinds[kind], "there is no example of %s", kind)
-	}
+	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile(file))(t), &c))
 	all := rules(t)
-	for _, i := range c.InhibitRules {
-		for _, m := range append(i.Source, i.Target...) {
-			_, names, ok := strings.Cut(m, "alertname")
-			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return !unicode.IsLetter(r) }) {
-				_, there := all[name]
-				expect.That(t, !ok || there, "an inhibition names the unknown alert %s", name)
-			}
-		}
+	for _, name := range regexp.MustCompile(`Orderclose\w+`).FindAllString(fmt.Sprint(c.Inhibit), -1) {
+		_, there := all[name]
+		expect.That(t, there, "an inhibition names the unknown alert %s", name)
 	}
 }
 
@@ -423,73 +394,45 @@ func TestAlertmanager_TheWatchdogOfTheDocumentIsValid(t *testing.T) {
 	tool(t, "amtool", "check-config", "alertmanager.yml")
 }
 
-func TestAlertmanager_PassesAmtool(t *testing.T) {
-	t.Chdir("alerts")
-	tool(t, "amtool", "check-config", "alertmanager.yml")
-	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
-		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
-			"severity="+severity, "alertname=OrdercloseRoleMissing")
-	}
-}
-
-// The messages of Alertmanager and of its bridges have the link to the runbook. A call has none: it reads the name of the alert aloud.
+// Each message of Alertmanager and of its bridges has the link to the runbook. Titles, and a call that reads aloud, have the name of the alert alone.
 func TestAlertmanager_MessagesLinkToTheRunbook(t *testing.T) {
-	t.Chdir("alerts")
-	var own struct {
-		Receivers []struct {
-			WeChat   []struct{ Message string } `yaml:"wechat_configs"`
-			Mail     []struct{ Text string }    `yaml:"email_configs"`
-			Webhooks []struct{ URL string }     `yaml:"webhook_configs"`
-		}
-	}
-	var dingtalk struct {
-		Targets map[string]struct {
-			URL, Secret string
-			Mention     struct{ Mobiles []string }
-			Message     struct{ Title, Text string }
-		}
-	}
-	var sent []struct{ Tplname, Tpltype, Tpluse, Tpl string } // by PrometheusAlert
-	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile("alertmanager.yml"))(t), &own))
-	decode(t, "dingtalk.yml", &dingtalk)
-	must.Do(t, json.Unmarshal(must.Get(os.ReadFile("prometheusalert.json"))(t), &sent))
-	texts, webhooks := map[string]string{}, map[string]bool{}
-	for _, r := range own.Receivers {
-		for _, c := range r.WeChat {
-			texts["WeCom"] = c.Message
-		}
-		for _, c := range r.Mail {
-			texts["mail"] = c.Text
-		}
-		for _, c := range r.Webhooks {
-			webhooks[c.URL] = true
-		}
-	}
-	for name, target := range dingtalk.Targets {
-		texts["DingTalk"] = target.Message.Text
-		expect.That(t, webhooks["http://dingtalk:8060/dingtalk/"+name+"/send"], "no receiver sends to %s of dingtalk.yml", name)
-	}
-	for _, s := range sent {
-		texts[s.Tplname] = s.Tpl
-		url := "http://prometheusalert:8080/prometheusalert?type=" + s.Tpltype + "&tpl=" + s.Tplname + "&split=false&phone=13800000000"
-		expect.That(t, webhooks[url], "no receiver sends to %s", url)
-	}
 	const name, link = "OrdercloseRoleMissing", "https://wiki.example/runbook#no-relay"
 	labels, annotations := map[string]string{"alertname": name}, map[string]string{"summary": "No relay runs", "runbook_url": link}
 	data := map[string]any{ // as Alertmanager's templates and dingtalk.yml see it, and as the JSON of a webhook has it
-		"Alerts": []any{map[string]any{"Labels": labels, "Annotations": annotations}},
+		"Alerts": []any{map[string]any{"Labels": labels, "Annotations": annotations}}, "GroupLabels": labels,
 		"alerts": []any{map[string]any{"labels": labels, "annotations": annotations}}, "groupLabels": labels,
 	}
-	for of, text := range texts {
-		var b strings.Builder
-		must.Do(t, must.Get(template.New(of).Parse(text))(t).Execute(&b, data))
-		want := link
-		if of == "orderclose-call" {
-			want = name
+	linked := 0
+	var check func(file string, n *yaml.Node)
+	check = func(file string, n *yaml.Node) {
+		for _, part := range n.Content {
+			check(file, part)
 		}
-		expect.That(t, strings.Contains(b.String(), want), "the message of %s lacks %s: %s", of, want, b.String())
+		if !strings.Contains(n.Value, "{{") {
+			return
+		}
+		var b strings.Builder
+		must.Do(t, must.Get(template.New(file).Parse(n.Value))(t).Execute(&b, data))
+		if strings.Contains(b.String(), link) {
+			linked++
+		}
+		expect.That(t, strings.Contains(b.String(), link) || strings.Contains(b.String(), name), "%s: a message has no link: %s", file, b.String())
 		// PrometheusAlert puts the text into JSON without escaping it.
-		expect.That(t, !strings.HasPrefix(of, "orderclose-") || !strings.ContainsAny(b.String(), "\"\\\n"), "%s breaks the JSON of the provider: %s", of, b.String())
+		expect.That(t, file != "prometheusalert.json" || !strings.ContainsAny(b.String(), "\"\\\n"), "%s breaks the JSON of the provider: %s", file, b.String())
 	}
-	expect.Equal(t, len(texts), 5, "the templates: %v", slices.Sorted(maps.Keys(texts)))
+	texts := ""
+	for _, file := range []string{"alertmanager.yml", "dingtalk.yml", "prometheusalert.json"} {
+		var n yaml.Node
+		text := must.Get(os.ReadFile("alerts/" + file))(t)
+		must.Do(t, yaml.Unmarshal(text, &n))
+		withoutAliases(&n)
+		check(file, &n)
+		texts += string(text)
+	}
+	expect.Equal(t, linked, 4, "messages with a link: WeCom, mail, DingTalk and SMS")
+	for _, m := range regexp.MustCompile(`/dingtalk/(\w+)/send|tpl=([\w-]+)`).FindAllStringSubmatch(texts, -1) {
+		target, tpl := m[1], m[2]
+		exists := target != "" && strings.Contains(texts, "\n  "+target+":\n") || tpl != "" && strings.Contains(texts, `"Tplname": "`+tpl+`"`)
+		expect.That(t, exists, "a receiver sends to %s, which its bridge does not have", m[0])
+	}
 }

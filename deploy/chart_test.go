@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -165,8 +167,45 @@ func TestChartSchema_ADurationIsOneOfTheProgram(t *testing.T) {
 		"10s": true, "1h30m": true, "30d": true, "1d12h": true, "1.5h": true, "250ms": true, "+5m": true, ".5s": true, "1.s": true, "5000us": true, "2000µs": true,
 		"1x": false, "5 minutes": false, "30": false, "-5m": false, "m": false, "1w": false, "": false, "+": false, "+5d": false, "5d+5m": false, ".s": false,
 	} {
-		if _, err := config.ParseDuration(text); (err == nil) != want || pattern.MatchString(text) != want {
-			t.Errorf("%s: the program says %v, the schema %v, want %v", text, err, pattern.MatchString(text), want)
+		_, err := config.ParseDuration(text)
+		expect.That(t, (err == nil) == want && pattern.MatchString(text) == want, "%s: the program says %v, want %v of it and the schema", text, err, want)
+	}
+}
+
+// knownVariables returns the names of all variables that orderclose reads.
+func knownVariables(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
+	must.Get(environ.Read(lookup))(t)
+	must.Get(environ.Read(lookup, room.Variables(rooms.All())...))(t)
+	must.Get(environ.ReadConsole(lookup))(t)
+	return known
+}
+
+// The files and documents that a user copies name variables that exist.
+func TestKubernetes_VariablesExist(t *testing.T) {
+	known := knownVariables(t)
+	for _, name := range []string{"helm/orderclose/values.yaml", "kubetest/chart_test.go", "systemd/README.md", "../docs/kubernetes.md"} {
+		text := must.Get(os.ReadFile(name))(t)
+		for _, variable := range regexp.MustCompile(`ORDERCLOSE_[A-Z_]+`).FindAllString(string(text), -1) {
+			expect.That(t, known[variable], "%s: orderclose does not know the variable %s", name, variable)
 		}
+	}
+}
+
+// With its environment the console starts on the loopback, and behind its proxy.
+func TestKubernetes_TheConsoleAcceptsItsEnvironment(t *testing.T) {
+	var values struct {
+		Console struct{ Env map[string]string }
+	}
+	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t), &values))
+	proxied := map[string]string{environ.EnvConsoleProxies: "127.0.0.1", environ.EnvConsoleUserHeader: "X-Forwarded-Email",
+		environ.EnvConsoleHosts: "console.example", environ.EnvConsoleOperators: "ann@shop.example"}
+	for name, more := range map[string]map[string]string{"on the loopback": {}, "with its proxy": proxied} {
+		env := maps.Clone(values.Console.Env)
+		maps.Copy(env, more)
+		c, err := environ.ReadConsole(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		expect.That(t, err == nil && c.OnLoopback() && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
 	}
 }

@@ -1,10 +1,14 @@
 package deploy
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +23,13 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
+// units are the units of systemd: that of a part, of the set-up, and of payments.
+var units = []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"}
+
 // unit returns the values of each key of a systemd unit, in order.
 func unit(t *testing.T, name string) map[string][]string {
 	t.Helper()
-	text := must.Get(os.ReadFile(name))(t)
+	text := must.Get(os.ReadFile("systemd/" + name))(t)
 	keys := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
@@ -32,87 +39,89 @@ func unit(t *testing.T, name string) map[string][]string {
 	return keys
 }
 
-// Each role, and the set-up, run with the variables that they need: the brokers of the
-// administrator, and secrets of the folder that LoadCredential names.
+var notSet = regexp.MustCompile(`(ORDERCLOSE_[A-Z_]+) is not set`)
+
+// requiredVariables runs a command line without any variable, and returns those that it asks for. It fails if the command line is wrong in another way.
+func requiredVariables(t *testing.T, args []string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var errs bytes.Buffer
+	none := func(string) (string, bool) { return "", false }
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "/etc/orderclose/topics.yaml", "../topics.yaml")
+	}
+	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none, Rooms: rooms.All()}, args)
+	var names []string
+	for _, m := range notSet.FindAllStringSubmatch(errs.String(), -1) {
+		names = append(names, m[1])
+	}
+	expect.That(t, code == int(cli.Usage) && len(names) != 0, "orderclose %v exits with %d: %s", args, code, errs.String())
+	return names
+}
+
+// Each unit gets secrets as files of the folder that LoadCredential names. The set-up, and each role with the brokers of the administrator, run with
+// these variables; payments, a module of its own, needs a database and a secret.
 func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
-	t.Chdir("systemd")
-	known := knownVariables(t)
-	roles := []string{"all"}
+	known, roles := knownVariables(t), []string{"all"}
 	for _, r := range append(pipeline.AllRoles(), pipeline.Console) {
 		roles = append(roles, string(r))
 	}
 	for _, r := range rooms.All() {
 		roles = append(roles, room.Names(r.Roles)...)
 	}
-	for name, instances := range map[string][]string{"orderclose@.service": roles, "orderclose-setup.service": {""}} {
-		u := unit(t, name)
-		if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/secrets"}) || u["EnvironmentFile"][0] != "/etc/orderclose/environment" {
-			t.Errorf("%s reads secrets from %v, and variables from %v", name, u["LoadCredential"], u["EnvironmentFile"])
-		}
-		files := map[string]bool{environ.EnvBrokers: true} // in the environment file
+	folders := []string{"secrets", "secrets", "payments-secrets"}
+	for i, instances := range [][]string{roles, {""}, nil} {
+		name, u := units[i], unit(t, units[i])
+		expect.Same(t, u["LoadCredential"], []string{"secret:/etc/orderclose/" + folders[i]}, "the secrets of %s", name)
+		given := map[string]bool{environ.EnvBrokers: true} // in the environment file
 		for _, variable := range room.Variables(rooms.All()) {
-			files[variable] = true
+			given[variable] = true
 		}
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
-			if e == environ.EnvInstance+"=%H-%i" && name == "orderclose@.service" { // host and role: no other process has the same
-				continue
+			if variable != environ.EnvInstance {
+				expect.That(t, known[variable] && strings.HasPrefix(file, "%d/secret_"), "%s sets %s", name, e)
 			}
-			expect.That(t, known[variable] && strings.HasPrefix(file, "%d/secret_"), "%s sets %s", name, e)
-			files[strings.TrimSuffix(variable, "_FILE")] = true
+			given[strings.TrimSuffix(variable, "_FILE")] = true
 		}
 		for _, instance := range instances {
 			for _, line := range u["ExecStart"] {
 				args := strings.Fields(strings.ReplaceAll(line, "%i", instance))
 				expect.Equal(t, args[0], "/usr/local/bin/orderclose", "%s starts", name)
-				for _, needed := range requiredVariables(t, "../../topics.yaml", args[1:]) {
-					expect.That(t, files[needed], "%s: %v needs %s", name, args, needed)
+				for _, needed := range requiredVariables(t, args[1:]) {
+					expect.That(t, given[needed], "%s: %v needs %s", name, args, needed)
 				}
 			}
 		}
+		expect.That(t, instances != nil || given[environ.EnvDSN] && given[environ.EnvPaymentSecret], "%s gets %v", name, given)
 	}
-	u := unit(t, "orderclose@.service")
-	expect.That(t, slices.Equal(u["Restart"], []string{"always"}) && slices.Equal(u["StartLimitIntervalSec"], []string{"0"}),
-		"it is restarted %v, within %v", u["Restart"], u["StartLimitIntervalSec"])
-	if code := fmt.Sprint(int(cli.Fenced)); !slices.Equal(u["RestartPreventExitStatus"], []string{code}) {
-		t.Errorf("it is not restarted after %v, want %s: two processes with one instance would end each other for ever", u["RestartPreventExitStatus"], code)
-	}
-	expect.That(t, slices.Contains(u["Environment"], environ.EnvInstance+"=%H-%i"), "it has no instance")
-	stop, err := time.ParseDuration(u["TimeoutStopSec"][0] + "s")
-	t.Chdir("..") // stopTimeout reads the code relative to it
-	if err != nil || stop <= stopTimeout(t)+time.Second {
-		t.Errorf("it is killed after %v (%v), and may need %v and a second to stop", stop, err, stopTimeout(t))
-	}
+	// Host and role: no other process has the same.
+	expect.That(t, slices.Contains(unit(t, units[0])["Environment"], environ.EnvInstance+"=%H-%i"), "a part has no instance")
+	expect.Same(t, unit(t, units[2])["ExecStart"], []string{"/usr/local/bin/orderclose-payments --config /etc/orderclose/payments.yaml"}, "payments starts")
 }
 
-// The service of payments runs with what its command needs, which is in a module of its own.
-func TestSystemd_PaymentsRunWithWhatTheyNeed(t *testing.T) {
-	u := unit(t, "systemd/orderclose-payments.service")
-	if want := []string{"/usr/local/bin/orderclose-payments --config /etc/orderclose/payments.yaml"}; !slices.Equal(u["ExecStart"], want) {
-		t.Errorf("it starts %v", u["ExecStart"])
+// Servers may be down for hours. Two processes with one instance would end each other for ever.
+func TestSystemd_PartsAreRestartedAndStopInTime(t *testing.T) {
+	for name, code := range map[string]string{
+		units[0]: "../internal/cli/run.go:const stopTimeout", units[2]: "../payments/cmd/orderclose-payments/service.go:stopWithin",
+	} {
+		u := unit(t, name)
+		expect.That(t, slices.Equal(u["Restart"], []string{"always"}) && slices.Equal(u["StartLimitIntervalSec"], []string{"0"}),
+			"%s is restarted %v, within %v", name, u["Restart"], u["StartLimitIntervalSec"])
+		file, constant, _ := strings.Cut(code, ":")
+		m := regexp.MustCompile(constant + ` += (\d+) \* time\.Second`).FindSubmatch(must.Get(os.ReadFile(file))(t))
+		must.That(t, m != nil, "%s has no %s", file, constant)
+		needs, killed := must.Get(time.ParseDuration(string(m[1])+"s"))(t), must.Get(time.ParseDuration(u["TimeoutStopSec"][0]+"s"))(t)
+		expect.That(t, killed > needs+time.Second, "%s is killed after %v, and may need %v and a second to stop", name, killed, needs)
 	}
-	if want := []string{environ.EnvDSN + "_FILE=%d/secret_db_dsn", environ.EnvPaymentSecret + "_FILE=%d/secret_payment"}; !slices.Equal(u["Environment"], want) {
-		t.Errorf("its variables are %v", u["Environment"])
-	}
-	if !slices.Equal(u["LoadCredential"], []string{"secret:/etc/orderclose/payments-secrets"}) || !slices.Equal(u["Restart"], []string{"always"}) ||
-		!slices.Equal(u["StartLimitIntervalSec"], []string{"0"}) {
-		t.Errorf("it reads secrets from %v, and is restarted %v, within %v", u["LoadCredential"], u["Restart"], u["StartLimitIntervalSec"])
-	}
-	var code string
-	for _, name := range []string{"service.go", "main.go"} {
-		text := must.Get(os.ReadFile("../payments/cmd/orderclose-payments/" + name))(t)
-		code += string(text)
-	}
-	for _, want := range []string{"stopWithin     = 5 * time.Second", "needs := []string{environ.EnvDSN, environ.EnvPaymentSecret}",
-		`flags.String("config"`} {
-		expect.That(t, strings.Contains(code, want), "the command does not say %q any more: adapt the unit, and this test", want)
-	}
-	expect.That(t, slices.Equal(u["TimeoutStopSec"], []string{"10"}), "it is killed after %v s, and may need 5", u["TimeoutStopSec"])
+	expect.Same(t, unit(t, units[0])["RestartPreventExitStatus"], []string{fmt.Sprint(int(cli.Fenced))}, "no restart after")
 }
 
 // All units run with the same few rights.
 func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
-	part, setup, payments := unit(t, "systemd/orderclose@.service"), unit(t, "systemd/orderclose-setup.service"), unit(t, "systemd/orderclose-payments.service")
+	part, setup, payments := unit(t, units[0]), unit(t, units[1]), unit(t, units[2])
 	for key, want := range map[string]string{
 		"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "PrivateDevices": "yes",
 		"CapabilityBoundingSet": "", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "MemoryDenyWriteExecute": "yes", "SystemCallArchitectures": "native",
@@ -122,9 +131,8 @@ func TestSystemd_UnitsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 	for key, values := range part {
 		isRight := strings.HasPrefix(key, "Pr") || strings.HasPrefix(key, "Restrict") || strings.HasPrefix(key, "SystemCall") ||
 			strings.HasSuffix(key, "Set") || key == "DynamicUser"
-		if isRight && !(slices.Equal(values, setup[key]) && slices.Equal(values, payments[key])) {
-			t.Errorf("%s: a part has %q, the set-up %q, and payments %q", key, values, setup[key], payments[key])
-		}
+		expect.That(t, !isRight || slices.Equal(values, setup[key]) && slices.Equal(values, payments[key]),
+			"%s: a part has %q, the set-up %q, and payments %q", key, values, setup[key], payments[key])
 	}
 }
 
@@ -135,7 +143,7 @@ func TestSystemd_UnitsPassSystemdAnalyze(t *testing.T) {
 		t.Skip("systemd-analyze is not there")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"orderclose@.service", "orderclose-setup.service", "orderclose-payments.service"} {
+	for _, name := range units {
 		text := must.Get(os.ReadFile(filepath.Join("systemd", name)))(t)
 		// it must exist
 		text = []byte(strings.NewReplacer("/usr/local/bin/orderclose-payments", "/bin/true", "/usr/local/bin/orderclose", "/bin/true").Replace(string(text)))

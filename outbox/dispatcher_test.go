@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -149,76 +147,21 @@ func (s *fakeStore) left() []string {
 	return ids
 }
 
-// fakeLog has three partitions in every topic.
-type fakeLog struct {
-	answer  func(ctx context.Context, topic string, ids []string) error // nil: acks
-	missing func(topic string) bool                                     // nil: all topics exist
-
-	appends  testkit.Appends
-	mu       sync.Mutex
-	appended map[string][]wire.Message // by topic
-}
-
-func (l *fakeLog) Partitions(_ context.Context, topic string) (int, error) {
-	if l.missing != nil && l.missing(topic) {
-		return 0, errors.New("unknown topic or partition")
-	}
-	return 3, nil
-}
-
-func (l *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
-	l.appends.By(l).Send(ctx, topic, records, done)
-}
-
-func (l *fakeLog) SendByKey(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
-	l.appends.By(l).SendByKey(ctx, topic, records, done)
-}
-
-func (l *fakeLog) Failing(topic string) (time.Time, time.Duration) {
-	return l.appends.By(l).Failing(topic)
-}
-
-func (l *fakeLog) Idempotent(func(int)) wire.AppendFunc {
-	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
-		var messages []wire.Message
-		var ids []string
-		for _, r := range records {
-			m, err := r.Message()
-			if err != nil {
-				return time.Time{}, err
-			}
-			messages, ids = append(messages, m), append(ids, string(m.Key))
-		}
-		if l.answer != nil {
-			if err := l.answer(ctx, topic, ids); err != nil {
-				return time.Time{}, err
-			}
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.appended == nil {
-			l.appended = map[string][]wire.Message{}
-		}
-		l.appended[topic] = append(l.appended[topic], messages...)
-		return time.Now(), nil
-	}
-}
+// newLog returns a log with three partitions in every topic.
+func newLog() *testkit.Log { return &testkit.Log{Count: 3} }
 
 // keys returns the order ids that were appended to a topic, sorted.
-func (l *fakeLog) keys(topic string) (keys []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, m := range l.appended[topic] {
-		keys = append(keys, string(m.Key))
-	}
-	slices.Sort(keys)
-	return keys
-}
+func keys(l *testkit.Log, topic string) []string { return slices.Sorted(slices.Values(l.Keys(topic))) }
 
-// silence is a Kafka that never answers.
-func silence(ctx context.Context, _ string, _ []string) error {
-	retry.Sleep(ctx, 5*time.Second)
-	return wire.ErrUnanswered
+// silence is a Kafka that does not answer until back is closed.
+func silence(ctx context.Context, back <-chan struct{}) error {
+	select {
+	case <-back:
+		return nil
+	default:
+		retry.Sleep(ctx, 5*time.Second)
+		return wire.ErrUnanswered
+	}
 }
 
 // counts are the metrics of a dispatcher.
@@ -234,12 +177,12 @@ func (c counts) dead(cause string) int {
 
 // run starts a dispatcher, which runs until stop is called. Call both in a synctest
 // bubble.
-func run(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int) (stop func()) {
+func run(t *testing.T, s *fakeStore, l *testkit.Log, m prometheus.Registerer, batch int) (stop func()) {
 	t.Helper()
 	return runKind(t, s, l, m, batch, Events("events"))
 }
 
-func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int, k Kind) (stop func()) {
+func runKind(t *testing.T, s *fakeStore, l *testkit.Log, m prometheus.Registerer, batch int, k Kind) (stop func()) {
 	t.Helper()
 	d := must.Get(New(Options{Store: s, Kafka: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -263,13 +206,13 @@ func orders(n int) (ids []string) {
 
 func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore(orders(95)...), &fakeLog{}, newCounts()
+		s, l, m := newStore(orders(95)...), newLog(), newCounts()
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Second)
-		if diff := cmp.Diff(orders(95), l.keys("events")); diff != "" || len(s.left()) > 0 || m.dispatched() != 95 {
+		if diff := cmp.Diff(orders(95), keys(l, "events")); diff != "" || len(s.left()) > 0 || m.dispatched() != 95 {
 			t.Errorf("%d counted, left %v, published (-want +got):\n%s", m.dispatched(), s.left(), diff)
 		}
-		first := l.appended["events"][0]
+		first := l.Appended()["events"][0]
 		v, _ := first.Header(orderclose.HeaderContentType)
 		expect.That(t, v == orderclose.EventContentType && string(first.Value) == "about "+string(first.Key), "a record is %+v", first)
 	})
@@ -278,7 +221,7 @@ func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(20)...), newCounts()
-		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
+		l := &testkit.Log{Count: 3, Answer: func(_ context.Context, topic string, _ int, ids []string) error {
 			if topic == "events" && slices.Contains(ids, "order-007") {
 				return wire.ErrRefused
 			}
@@ -287,10 +230,10 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Second)
 		want := slices.DeleteFunc(orders(20), func(id string) bool { return id == "order-007" })
-		if diff := cmp.Diff(want, l.keys("events")); diff != "" || len(s.left()) > 0 {
+		if diff := cmp.Diff(want, keys(l, "events")); diff != "" || len(s.left()) > 0 {
 			t.Errorf("left %v, published (-want +got):\n%s", s.left(), diff)
 		}
-		dead := l.appended["dead"]
+		dead := l.Appended()["dead"]
 		if len(dead) != 1 || string(dead[0].Key) != "order-007" || m.dead("refused") != 1 || m.dispatched() != 19 {
 			t.Fatalf("dead letters %v, counted %v and %d", dead, m.Value("dead_letters_total"), m.dispatched())
 		}
@@ -310,7 +253,7 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 		s, m := newStore(orders(30)...), newCounts()
 		var mu sync.Mutex
 		attempts, fixed := 0, false
-		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+		l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, topic string, _ int, ids []string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -324,8 +267,8 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 1)()
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || attempts > 30 {
-			t.Errorf("%d attempts to write the dead letter, %d published, left (-want +got):\n%s", attempts, len(l.keys("events")), diff)
+		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(keys(l, "events")) != 29 || attempts > 30 {
+			t.Errorf("%d attempts to write the dead letter, %d published, left (-want +got):\n%s", attempts, len(keys(l, "events")), diff)
 		}
 		mu.Lock()
 		fixed = true
@@ -339,14 +282,7 @@ func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(20)...), newCounts()
 		back := make(chan struct{})
-		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
-			select {
-			case <-back:
-				return nil
-			default:
-				return silence(ctx, topic, ids)
-			}
-		}}
+		l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, _ string, _ int, _ []string) error { return silence(ctx, back) }}
 		stop := run(t, s, l, m, 10)
 		time.Sleep(10 * time.Minute)
 		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
@@ -380,16 +316,11 @@ func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 		}
 		s, m := newStore(slices.Concat(stuck, others)...), newCounts()
 		back := make(chan struct{})
-		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+		l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, topic string, _ int, ids []string) error {
 			if len(ids[0])%3 != 0 {
 				return nil
 			}
-			select {
-			case <-back:
-				return nil
-			default:
-				return silence(ctx, topic, ids)
-			}
+			return silence(ctx, back)
 		}}
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Minute)
@@ -418,9 +349,9 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 			}
 			s, m := newStore(ids...), newCounts()
 			began := time.Now()
-			l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+			l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, topic string, _ int, ids []string) error {
 				if time.Since(began) < 10*time.Second {
-					return silence(ctx, topic, ids)
+					return silence(ctx, nil)
 				}
 				if !retry.Sleep(ctx, answer) {
 					return ctx.Err()
@@ -430,7 +361,7 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 			defer run(t, s, l, m, 400)()
 			time.Sleep(2 * time.Minute) // with answers after 2.5 s it takes half of it, and at times a little more
 			left := len(s.left())
-			expect.That(t, left == 0 && len(l.keys("events")) == 1000, "answers after %v: %d are left, %d were written", answer, left, len(l.keys("events")))
+			expect.That(t, left == 0 && len(keys(l, "events")) == 1000, "answers after %v: %d are left, %d were written", answer, left, len(keys(l, "events")))
 		})
 	}
 }
@@ -439,7 +370,7 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(600)...), newCounts()
-		l := &fakeLog{answer: func(_ context.Context, topic string, _ []string) error {
+		l := &testkit.Log{Count: 3, Answer: func(_ context.Context, topic string, _ int, _ []string) error {
 			time.Sleep(5 * time.Millisecond)
 			if topic == "events" {
 				return wire.ErrRefused
@@ -456,7 +387,7 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(5)...), newCounts()
 		begun := make(chan struct{}, 10)
-		l := &fakeLog{answer: func(ctx context.Context, _ string, _ []string) error {
+		l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, _ string, _ int, _ []string) error {
 			begun <- struct{}{}
 			time.Sleep(time.Second)
 			return nil
@@ -464,16 +395,14 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 		stop := run(t, s, l, m, 10)
 		<-begun
 		stop()
-		expect.That(t, len(s.left()) == 0 && len(l.keys("events")) == 5, "published %v, left %v", l.keys("events"), s.left())
+		expect.That(t, len(s.left()) == 0 && len(keys(l, "events")) == 5, "published %v, left %v", keys(l, "events"), s.left())
 	})
 }
 
-// A second kind makes other records and picks the topic by the row. A row that it
-// cannot read becomes a dead letter.
 func TestDispatcher_AQuietOutboxCostsOneStatementASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore("o")
-		defer run(t, s, &fakeLog{}, nil, 10)()
+		defer run(t, s, newLog(), nil, 10)()
 		time.Sleep(time.Minute)
 		s.looked()
 		polled := s.polled()
@@ -484,28 +413,6 @@ func TestDispatcher_AQuietOutboxCostsOneStatementASecond(t *testing.T) {
 		s.add("late")
 		time.Sleep(2 * time.Second)
 		expect.That(t, len(s.left()) == 0, "%v wait after two seconds", s.left())
-
-	})
-}
-
-func TestDispatcher_DispatchesAnyKind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
-		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
-			outbox: "schedules", route: func(row wire.OutboxRow, _ send.Sender) (string, wire.Message, error) {
-				if row.OrderID == "odd" {
-					return "", wire.Message{}, errors.New("no due")
-				}
-				return "delay_" + row.OrderID, wire.Message{Key: []byte(row.OrderID)}, nil
-			},
-		}}}))(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		expect.NoError(t, d.Run(ctx))
-		got := []string{strings.Join(l.keys("delay_short"), ","), strings.Join(l.keys("delay_long"), ","), strings.Join(l.keys("dead"), ",")}
-		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead("unreadable") != 1 {
-			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.Value("dead_letters_total"), diff)
-		}
 	})
 }
 
@@ -522,14 +429,8 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			}
 			s.rows[int64(i+1)] = row
 		}
-		var away atomic.Bool
-		away.Store(true)
-		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
-			if away.Load() {
-				return silence(ctx, topic, ids)
-			}
-			return nil
-		}}
+		back := make(chan struct{})
+		l := &testkit.Log{Count: 3, Answer: func(ctx context.Context, _ string, _ int, _ []string) error { return silence(ctx, back) }}
 		d := must.Get(New(Options{Store: s, Kafka: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
 			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute},
 				{Topic: "2h", Length: 2 * time.Hour}},
@@ -540,20 +441,20 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 		go func() { ran <- d.Run(ctx) }()
 		time.Sleep(time.Hour)
 		expect.That(t, len(s.left()) == 5, "without Kafka %v are left", s.left())
-		away.Store(false)
+		close(back)
 		time.Sleep(quarantineTime + 10*time.Second) // dead letters could not be written before
 		cancel()
 		expect.NoError(t, <-ran)
 		got := map[string]string{}
 		for _, topic := range []string{"1m", "30m", "2h", "close", "dead"} {
-			got[topic] = strings.Join(l.keys(topic), " ")
+			got[topic] = strings.Join(keys(l, topic), " ")
 		}
 		want := map[string]string{"1m": "soon", "30m": "later", "2h": "", "close": "due", "dead": "far odd"}
 		if diff := cmp.Diff(want, got); diff != "" || len(s.left()) > 0 || m.dead("due_too_far") != 1 || m.dead("bad_value") != 1 {
 			t.Errorf("left %v, dead %v, (-want +got):\n%s", s.left(), m.Value("dead_letters_total"), diff)
 		}
-		if first := l.appended["30m"][0]; first.Key == nil || len(l.appended["30m"]) != 1 {
-			t.Errorf("%+v", l.appended["30m"])
+		if first := l.Appended()["30m"][0]; first.Key == nil || len(l.Appended()["30m"]) != 1 {
+			t.Errorf("%+v", l.Appended()["30m"])
 		} else if r, err := first.Decode(); err != nil || r.Order.ID != "later" {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -564,19 +465,14 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 func TestDispatcher_WhileTheOutboxCannotBeReadRowsMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(), testkit.NewMetrics()
-		d := must.Get(New(Options{Store: s, Kafka: &fakeLog{}, Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Registerer: m}))(t)
+		d := must.Get(New(Options{Store: s, Kafka: newLog(), Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Registerer: m}))(t)
 		defer testkit.Start(t, d.Run)()
 		oldest := func() float64 { return m.Value("outbox_oldest_unpublished_seconds", "outbox", "events") }
-		away := func(is bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.away = is
-		}
 		time.Sleep(time.Hour)
-		away(true)
+		s.setAway(true)
 		time.Sleep(10 * time.Minute)
 		expect.Between(t, oldest(), 590, 605, "the age of the oldest row after ten minutes")
-		away(false)
+		s.setAway(false)
 		time.Sleep(2 * time.Second)
 		expect.Equal(t, oldest(), 0, "the age of the oldest row after another read")
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -40,15 +41,15 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 			long, short := named("long", head), named("short", 20)
 			var made atomic.Bool
 			s, m := newStore(slices.Concat(long, short)...), newCounts()
-			l := &fakeLog{missing: func(topic string) bool { return topic == "long" && !made.Load() }}
+			l := &testkit.Log{Count: 3, Missing: func(topic string) bool { return topic == "long" && !made.Load() }}
 			defer runKind(t, s, l, m, 10, byName)()
 			pass := time.Second + time.Duration(head/10)*shortestPause*3/2 // over all rows, a batch each time
 			time.Sleep(pass)
-			expect.Equal(t, len(l.keys("short")), 20, "published of 20 others within %v, with %d rows at the head for a missing topic", pass, head)
+			expect.Equal(t, len(keys(l, "short")), 20, "published of 20 others within %v, with %d rows at the head for a missing topic", pass, head)
 			time.Sleep(time.Minute)
 			s.add("short-fresh")
 			time.Sleep(2 * pass)
-			n := len(l.keys("short"))
+			n := len(keys(l, "short"))
 			expect.That(t, n == 21 && len(s.left()) == head, "%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
 			made.Store(true)
 			time.Sleep(5*time.Second + 2*pass) // the rest of the topic, and two passes
@@ -65,12 +66,12 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 		const odd = 600
 		var made atomic.Bool
 		s, m := newStore(slices.Concat(named("odd", odd), named("short", 20))...), newCounts()
-		l := &fakeLog{missing: func(topic string) bool { return topic == "dead" && !made.Load() }}
+		l := &testkit.Log{Count: 3, Missing: func(topic string) bool { return topic == "dead" && !made.Load() }}
 		defer runKind(t, s, l, m, 20, byName)()
 		time.Sleep(2 * time.Minute)
 		s.add("short-fresh")
 		time.Sleep(10 * time.Second)
-		expect.That(t, len(l.keys("short")) == 21 && len(s.left()) == odd, "%d of 21 were published, %d are left", len(l.keys("short")), len(s.left()))
+		expect.That(t, len(keys(l, "short")) == 21 && len(s.left()) == odd, "%d of 21 were published, %d are left", len(keys(l, "short")), len(s.left()))
 		made.Store(true)
 		time.Sleep(quarantineTime + time.Minute)
 		left := len(s.left())
@@ -84,7 +85,7 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore(slices.Concat(named("long", 40), named("short", 20))...)
-			l := &fakeLog{missing: func(topic string) bool { return topic == "long" }}
+			l := &testkit.Log{Count: 3, Missing: func(topic string) bool { return topic == "long" }}
 			s.held[50] = true // its transaction has not ended
 			defer runKind(t, s, l, newCounts(), 10, byName)()
 			time.Sleep(late)
@@ -92,7 +93,7 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 			delete(s.held, 50)
 			s.mu.Unlock()
 			time.Sleep(4 * time.Second)
-			expect.Equal(t, len(l.keys("short")), 20, "visible after %v: published of 20", late)
+			expect.Equal(t, len(keys(l, "short")), 20, "visible after %v: published of 20", late)
 		})
 	}
 }
@@ -102,7 +103,7 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
 		s, m := newStore(named("a", 500)...), newCounts()
-		l := &fakeLog{missing: func(string) bool { return !back.Load() }}
+		l := &testkit.Log{Count: 3, Missing: func(string) bool { return !back.Load() }}
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
 		n := s.looked()

@@ -15,15 +15,15 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 	for _, n := range []int{1, 10, 100} {
 		t.Run(fmt.Sprint(n, " rows"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, l, m := newStore(orders(n)...), &fakeLog{}, newCounts()
+				s, l, m := newStore(orders(n)...), newLog(), newCounts()
 				s.setFull(true)
 				defer run(t, s, l, m, 10)()
 				time.Sleep(10 * time.Minute)
-				expect.That(t, len(l.keys("events")) <= DefaultInFlight*n && len(s.left()) == n,
-					"%d records of %d rows, %d rows left", len(l.keys("events")), n, len(s.left()))
+				expect.That(t, len(keys(l, "events")) <= DefaultInFlight*n && len(s.left()) == n,
+					"%d records of %d rows, %d rows left", len(keys(l, "events")), n, len(s.left()))
 				s.setFull(false)
 				time.Sleep(5 * time.Second)
-				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched() != n {
+				if got := len(keys(l, "events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched() != n {
 					t.Errorf("%d records of %d rows, %d rows left, %d counted", got, n, len(s.left()), m.dispatched())
 				}
 			})
@@ -35,7 +35,7 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 // rows.
 func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore("former"), &fakeLog{}, newCounts()
+		s, l, m := newStore("former"), newLog(), newCounts()
 		s.setFull(true)
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Minute)
@@ -45,6 +45,6 @@ func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 		s.rows[1], s.full = row, false
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		expect.That(t, fmt.Sprint(l.keys("events")) == "[former new]" && len(s.left()) == 0, "published %v, left %v", fmt.Sprint(l.keys("events")), s.left())
+		expect.That(t, fmt.Sprint(keys(l, "events")) == "[former new]" && len(s.left()) == 0, "published %v, left %v", fmt.Sprint(keys(l, "events")), s.left())
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite"
 
 	"github.com/orderclose/orderclose"
@@ -111,13 +110,8 @@ func TestProvider_AnswersForAllPaymentsOfAnOrder(t *testing.T) {
 	for _, row := range rows {
 		ids, cancel, ask = append(ids, row.order), append(cancel, payment.Answer(row.cancel)), append(ask, payment.Answer(row.ask))
 	}
-	got, err := p.Cancel(t.Context(), ids)
-	diff := cmp.Diff(cancel, got)
-	expect.That(t, diff == "" && err == nil, "Cancel: %v, (-want +got):\n%s", err, diff)
-	got, err = p.Ask(t.Context(), ids)
-	if diff := cmp.Diff(ask, got); diff != "" || err != nil {
-		t.Errorf("Ask: %v, (-want +got):\n%s", err, diff)
-	}
+	expect.Same(t, must.Get(p.Cancel(t.Context(), ids))(t), cancel, "Cancel")
+	expect.Same(t, must.Get(p.Ask(t.Context(), ids))(t), ask, "Ask")
 	for _, want := range []string{"refused", "belongs to no payment provider", "a mistake"} {
 		expect.That(t, strings.Contains(logs.String(), want), "the log does not say %q:\n%s", want, logs)
 	}
@@ -163,19 +157,16 @@ func TestProvider_LeavesAnUnavailableAPIAlone(t *testing.T) {
 			ids := strings.Split(strings.Repeat("a:error,", 100), ",")[:100]
 			_, err := p.Cancel(t.Context(), ids)
 			var u *payments.Unavailable
-			if !errors.As(err, &u) || !errors.Is(err, orderclose.ErrUnavailable) || u.RetryAfter() != row.want || a.calls.Load() > payments.Concurrency {
-				t.Errorf("%v after %d calls", err, a.calls.Load())
-			}
+			expect.That(t, errors.As(err, &u) && errors.Is(err, orderclose.ErrUnavailable) && u.RetryAfter() == row.want &&
+				a.calls.Load() <= payments.Concurrency, "%v after %d calls", err, a.calls.Load())
 			before := a.calls.Load()
 			time.Sleep(row.want - time.Millisecond)
-			got, err := p.Cancel(t.Context(), []string{"a:cancelled", "b:cancelled"})
-			if diff := cmp.Diff([]payment.Answer{payment.Unknown, payment.Cancelled}, got); diff != "" || err != nil || a.calls.Load() != before {
-				t.Errorf("%v, %d calls more; the other API answers (-want +got):\n%s", err, a.calls.Load()-before, diff)
-			}
+			got := must.Get(p.Cancel(t.Context(), []string{"a:cancelled", "b:cancelled"}))(t)
+			expect.Same(t, got, []payment.Answer{payment.Unknown, payment.Cancelled}, "the other API answers")
+			expect.Equal(t, a.calls.Load(), before, "calls after the pause began")
 			time.Sleep(time.Millisecond)
-			if got, err := p.Cancel(t.Context(), []string{"a:cancelled"}); err != nil || got[0] != payment.Cancelled {
-				t.Errorf("after the pause: %v, %v", got, err)
-			}
+			got = must.Get(p.Cancel(t.Context(), []string{"a:cancelled"}))(t)
+			expect.Same(t, got, []payment.Answer{payment.Cancelled}, "after the pause")
 		})
 	}
 }
@@ -205,18 +196,6 @@ func TestProvider_AnswersInTime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		expect.Is(t, expect.Err(p.Cancel(ctx, ids)), context.DeadlineExceeded, "the caller has gone")
-	})
-}
-
-func TestRetryLater_UnderstandsSecondsAndDates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for value, want := range map[string]time.Duration{
-			"": 0, "7": 7 * time.Second, "soon": 0, time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
-			time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat): 0,
-		} {
-			got := payments.RetryLater(http.Header{"Retry-After": {value}}, errors.New("busy"))
-			expect.That(t, got.After == want, "%q is %v, want %v", value, got.After, want)
-		}
 	})
 }
 
@@ -252,15 +231,12 @@ func TestSQL_ReadsTheReferencesOfOrders(t *testing.T) {
 	references := must.Get(payments.SQL(db, "SELECT order_id, session_id FROM payments WHERE order_id IN (?) ORDER BY started"))(t)
 	got, err := references(t.Context(), []string{"a", "b", "c", "it's", "none", "'); DROP TABLE payments; --"})
 	want := map[string][]string{"a": {"cs_1", "cs_2"}, "b": {""}, "c": {""}, "it's": {"cs_4"}}
-	diff := cmp.Diff(want, got)
-	expect.That(t, diff == "" && err == nil, "%v (-want +got):\n%s", err, diff)
-	if got, err := references(t.Context(), nil); len(got) > 0 || err != nil {
-		t.Errorf("without orders: %v, %v", got, err)
-	}
+	must.Do(t, err)
+	expect.Same(t, got, want, "references")
+	expect.Equal(t, len(must.Get(references(t.Context(), nil))(t)), 0, "references without orders")
 	// The database says that d and D are equal; for orderclose they are two orders.
-	if _, err := references(t.Context(), []string{"d"}); err == nil || !strings.Contains(err.Error(), `order "D"`) || errors.Is(err, orderclose.ErrUnavailable) {
-		t.Errorf("another order: %v", err)
-	}
+	_, err = references(t.Context(), []string{"d"})
+	expect.That(t, err != nil && strings.Contains(err.Error(), `order "D"`) && !errors.Is(err, orderclose.ErrUnavailable), "another order: %v", err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	expect.Is(t, expect.Err(references(gone, []string{"a"})), orderclose.ErrUnavailable, "the query is cut off")

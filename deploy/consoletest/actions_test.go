@@ -1,8 +1,6 @@
 package consoletest
 
 import (
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -54,56 +52,18 @@ func comesBack(t testing.TB, w *serve) {
 
 // findsAnOrder searches an order that is closed, one that waits, and one that does not exist.
 func findsAnOrder(t testing.TB, w *serve) {
-	w.create(t, "found-closed", "soon")
-	w.create(t, "found-waiting", "later")
-	w.awaitClose(t, "found-closed")
+	w.create(t, "found-first", "soon")
+	w.create(t, "found-second", "later")
+	w.awaitClose(t, "found-first")
 	b := open(t, w, look{})
 	b.goTo("/")
-	b.searchOrder("found-closed")
-	if times := eval[int](b, `document.querySelectorAll("main time[datetime]").length`); times < 3 {
-		t.Errorf("the timeline has %d times, and the order was created, due and closed:\n%s", times, b.text("main"))
-	}
-	for _, word := range []string{"created", "closed"} {
+	for order, says := range map[string]string{"found-first": "closed", "found-second": "delay_6h", "found-nowhere": "found-nowhere"} {
+		b.searchOrder(order)
 		text := b.text("main")
-		expect.That(t, strings.Contains(strings.ToLower(text), word), "the page does not say that the order was %s:\n%s", word, text)
+		expect.That(t, b.lastStatus() < 500 && strings.Contains(strings.ToLower(text), says), "%s: status %d, and the page does not say %s:\n%s",
+			order, b.lastStatus(), says, text)
+		b.accessible(order)
 	}
-	b.accessible("a closed order")
-	b.searchOrder("found-waiting")
-	if text := b.text("main"); !strings.Contains(text, "delay_6h") {
-		t.Errorf("the timeline does not say in which bucket the order waits:\n%s", text)
-	}
-	b.searchOrder("found-nowhere")
-	status := b.lastStatus()
-	expect.That(t, status < 500, "an unknown order: status %d", status)
-	b.accessible("an unknown order")
-}
-
-// listsDeadLetters finds dead letters in the list, by their cause, and by their order.
-func listsDeadLetters(t testing.TB, w *serve) {
-	first := w.giveUp(t, letter{Order: "listed-first", Cause: "not_found"})
-	second := w.giveUp(t, letter{Order: "listed-second", Cause: "refused", Stage: "outbox"})
-	shown := func(at string) string { return `document.querySelector('tr[data-at="` + at + `"]') !== null` }
-	b := open(t, w, look{})
-	b.goTo("/dead-letters")
-	b.waitReloading("both are listed", shown(first)+" && "+shown(second))
-	for _, at := range []string{first, second} {
-		text := b.text(`tr[data-at="` + at + `"]`)
-		expect.That(t, strings.Contains(text, "listed-"), "the row of %s does not name its order: %s", at, text)
-	}
-	b.goTo("/dead-letters?cause=not_found")
-	b.waitReloading("one has the cause", shown(first)+" && !"+shown(second))
-
-	b.goTo("/dead-letters")
-	b.searchLetters("listed-second")
-	if !eval[bool](b, shown(second)+" && !"+shown(first)) {
-		t.Errorf("the search for the second dead letter shows:\n%s", b.text("main"))
-	}
-	b.leaves("open the dead letter", func() { b.click(`tr[data-at="` + second + `"] a[href$="/dead-letters/` + second + `"]`) })
-	text := b.text("main")
-	for _, part := range []string{"listed-second", "refused", "the database refuses the order", "outbox"} {
-		expect.That(t, strings.Contains(text, part), "the page of the dead letter does not show %q:\n%s", part, text)
-	}
-	b.accessible("a dead letter")
 }
 
 // searchLetters searches the dead letters of an order, on their page.
@@ -115,43 +75,34 @@ func (b *tab) searchLetters(order string) {
 	})
 }
 
-// redrives asks for the redrive of one dead letter, and confirms it.
-func redrives(t testing.TB, w *serve) {
-	w.create(t, "redriven", "later")
-	at := w.giveUp(t, letter{Order: "redriven"})
-	b := open(t, w, look{})
-	b.goTo("/dead-letters")
-	b.waitReloading("it is listed", `document.querySelector('tr[data-at="`+at+`"]') !== null`)
-	b.openLetter(at)
-	b.ask("redrive")
-	b.waitFor("asked")
-	text := b.text("#action")
-	expect.That(t, strings.Contains(text, "redriven") || strings.Contains(text, at), "the page does not say which dead letter is redriven:\n%s", text)
-	have := w.resolutions(t, at)
-	expect.That(t, len(have) <= 0, "the dead letter is %v, and nobody has confirmed it", have)
-	b.accessible("a question")
-	b.confirm()
-	b.accessible("a result")
-	if have := w.resolutions(t, at); !slices.Equal(have, []string{"redriven"}) {
-		t.Errorf("the dead letter is %v, want redriven once", have)
+// settles returns a check that asks for the redrive or the discard of one dead letter, and confirms it.
+func settles(kind, settled string) func(testing.TB, *serve) {
+	return func(t testing.TB, w *serve) {
+		order := "order-" + settled
+		w.create(t, order, "later")
+		at := w.giveUp(t, letter{Order: order})
+		listed := `document.querySelector('tr[data-at="` + at + `"]') !== null`
+		b := open(t, w, look{})
+		b.goTo("/dead-letters")
+		b.waitReloading("it is listed", listed)
+		b.openLetter(at)
+		b.ask(kind)
+		b.waitFor("asked")
+		text := b.text("#action")
+		expect.That(t, strings.Contains(text, order) || strings.Contains(text, at), "the page does not say which dead letter it is:\n%s", text)
+		b.accessible("a question")
+		b.goTo("/dead-letters")
+		expect.That(t, eval[bool](b, listed), "it is %s, and nobody has confirmed it", settled)
+		b.openLetter(at)
+		b.ask(kind)
+		b.waitFor("asked")
+		b.confirm()
+		b.accessible("a result")
+		b.openLetter(at)
+		b.waitReloading("nobody can handle it again", `!document.querySelector("#act-redrive, #act-discard")`)
+		b.goTo("/dead-letters")
+		b.waitReloading("it is listed no more", "!("+listed+")")
 	}
-	b.goTo("/dead-letters")
-	b.waitReloading("it is listed no more", `document.querySelector('tr[data-at="`+at+`"]') === null`)
-}
-
-// discards asks and confirms that one dead letter is discarded.
-func discards(t testing.TB, w *serve) {
-	at := w.giveUp(t, letter{Order: "discarded", Cause: "refused"})
-	b := open(t, w, look{})
-	b.openLetter(at)
-	b.ask("discard")
-	b.waitFor("asked")
-	b.accessible("a discard to confirm")
-	b.confirm()
-	have := w.resolutions(t, at)
-	expect.That(t, slices.Equal(have, []string{"discarded"}), "the dead letter is %v, want discarded once", have)
-	b.openLetter(at)
-	b.waitReloading("nobody can handle it again", `!document.querySelector("#act-redrive, #act-discard")`)
 }
 
 // pauses pauses the closing of a category whose orders are not due for hours, sees the pause on Now, and ends it.
@@ -168,12 +119,6 @@ func pauses(t testing.TB, w *serve) {
 	b.ask("pause")
 	b.waitFor("asked")
 	b.accessible("a pause to confirm")
-	listed(false)
-	b.goTo("/delays")
-	b.fill("#pause-category", "tomorrow")
-	b.fill("#pause-reason", "<b>a reason</b>")
-	b.ask("pause")
-	b.waitFor("asked")
 	b.confirm()
 	listed(true)
 	b.accessible("a pause")
@@ -221,9 +166,7 @@ func sharesConnections(t testing.TB, w *serve) {
 		ctx, cancel := chromedp.NewContext(b.ctx)
 		t.Cleanup(cancel)
 		tabs = append(tabs, &tab{t: t, ctx: ctx, base: b.base})
-		if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this call
-			t.Fatal(err)
-		}
+		must.Do(t, chromedp.Do(ctx)) // the tab lives as long as the context of this call
 	}
 	waits := func(i int) string { return tabs[i].text(`tr[data-topic="delay_12h"] td`) }
 	before := make([]string, len(tabs))
@@ -236,30 +179,5 @@ func sharesConnections(t testing.TB, w *serve) {
 	for i, other := range tabs {
 		other.wait("a tab is up to date", `document.querySelector('tr[data-topic="delay_12h"] td').innerText !== `+literal(before[i])+
 			` && document.querySelector("#lost").hidden`)
-	}
-}
-
-// signsIn asks without a password and with a wrong one, and signs in as a viewer and as an operator: the browser
-// answers the proxy's challenge, and sends the password with all that follows.
-func signsIn(t testing.TB, w *serve) {
-	for _, password := range []string{"", "not-the-password-of-anybody"} {
-		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url()+"/", nil))(t)
-		if password != "" {
-			r.SetBasicAuth("operator", password)
-		}
-		answer := must.Get(anyCertificate.Do(r))(t)
-		answer.Body.Close()
-		expect.That(t, answer.StatusCode == http.StatusUnauthorized && strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic "),
-			"password %q: %s %v", password, answer.Status, answer.Header)
-	}
-	for role, password := range passwords {
-		b := openSignedOut(t, w, look{})
-		b.do("sign in", chromedp.Navigate(strings.Replace(w.url(), "://", "://"+role+":"+password+"@", 1)+"/"))
-		b.goTo("/")
-		if !b.has(`main[data-page="now"]`) {
-			t.Errorf("the password of a %s does not open Now:\n%s", role, b.text("body"))
-		}
-		b.goTo("/delays")
-		expect.Equal(t, b.has("[name=kind]"), (role == "operator"), "the page shows actions to a %s", role)
 	}
 }

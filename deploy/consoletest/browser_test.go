@@ -113,20 +113,7 @@ const phone = 375
 
 // name describes the reader, as a part of an order's id.
 func (l look) name() string {
-	name := cmp.Or(l.lang, "en")
-	if l.dark {
-		name += "-dark"
-	}
-	if l.still {
-		name += "-still"
-	}
-	if l.width != 0 {
-		name += fmt.Sprint("-", l.width)
-	}
-	if l.noScripts {
-		name += "-no-scripts"
-	}
-	return name
+	return fmt.Sprintf("%s-%d-dark-%t-still-%t", cmp.Or(l.lang, "en"), l.width, l.dark, l.still)
 }
 
 // A tab is one tab of the browser. Its methods fail the test if they fail. At the end of the test it
@@ -181,9 +168,7 @@ func openSignedOut(t testing.TB, w *serve, l look) *tab {
 	if l.still {
 		motion = "reduce"
 	}
-	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this call
-		t.Fatal(err)
-	}
+	must.Do(t, chromedp.Do(ctx)) // the tab lives as long as the context of this call
 	b.do("emulate a reader",
 		command(security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: at.Scheme == "https"}),
 		command(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: userAgent, AcceptLanguage: cmp.Or(l.lang, "en")}),
@@ -305,9 +290,7 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 func (b *tab) goTo(path string) {
 	b.t.Helper()
 	b.do("open "+path, chromedp.Navigate(b.base+path))
-	if status := b.lastStatus(); status >= 400 {
-		b.t.Fatalf("open %s: status %d\n%s", path, status, b.text("body"))
-	}
+	must.That(b.t, b.lastStatus() < 400, "open %s: status %d\n%s", path, b.lastStatus(), b.text("body"))
 }
 
 // openLetter opens the page of a dead letter, once the console has read it.
@@ -328,9 +311,7 @@ func (b *tab) openLetter(at string) {
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := tryEval[T](b, expression)
-	if err != nil {
-		b.t.Fatalf("%s: %v", short(expression), err)
-	}
+	must.That(b.t, err == nil, "%s: %v", short(expression), err)
 	return value
 }
 
@@ -379,9 +360,8 @@ func (b *tab) await(what, expression string, between func()) {
 		if is {
 			return
 		}
-		if time.Now().After(end) || b.ctx.Err() != nil {
-			b.t.Fatalf("%s: not so after %v: %s is false (%v)\n%s", what, stepTimeout, short(expression), err, short(b.text("body")))
-		}
+		must.That(b.t, time.Now().Before(end) && b.ctx.Err() == nil,
+			"%s: not so after %v: %s is false (%v)\n%s", what, stepTimeout, short(expression), err, short(b.text("body")))
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -432,9 +412,9 @@ func (b *tab) searchOrder(id string) {
 		b.fill("#search #order-id", id)
 		b.press(kb.Enter)
 	})
-	if text := eval[string](b, `document.querySelector('main[data-page="order"]')?.textContent ?? ""`); !strings.Contains(text, plain(id)) {
-		b.t.Fatalf("the search for order %q opens a page that does not show it (status %d):\n%s", short(id), b.lastStatus(), short(b.text("body")))
-	}
+	text := eval[string](b, `document.querySelector('main[data-page="order"]')?.textContent ?? ""`)
+	must.That(b.t, strings.Contains(text, plain(id)), "the search for order %q opens a page that does not show it (status %d):\n%s", short(id),
+		b.lastStatus(), short(b.text("body")))
 	for _, requested := range b.requested() {
 		expect.That(b.t, !strings.Contains(requested, url.QueryEscape(id)) && !strings.Contains(requested, url.PathEscape(id)),
 			"the order id is in the URL %s", requested)

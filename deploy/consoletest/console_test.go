@@ -14,19 +14,15 @@ import (
 // checks are all checks of a console, by name.
 var checks = map[string]func(testing.TB, *serve){
 	"pages, still":    pages(look{lang: "zh-CN", dark: true, still: true}),
-	"on a phone":      onAPhone,
 	"without scripts": withoutScripts,
-	"language":        switchesLanguage,
 	"keyboard":        keyboard,
 	"live":            updatesLive,
 	"many visits":     comesBack,
 	"order":           findsAnOrder,
-	"dead letters":    listsDeadLetters,
-	"redrive":         redrives,
+	"redrive":         settles("redrive", "redriven"),
 	"another site":    refusesAnotherSite,
-	"login":           signsIn,
 	"pause":           pauses,
-	"discard":         discards,
+	"discard":         settles("discard", "discarded"),
 	"lost connection": losesTheConsole,
 	"zone":            switchesZone,
 	"many tabs":       sharesConnections,
@@ -47,12 +43,11 @@ func init() {
 
 // proxiedChecks are those of a console behind a proxy with TLS, below a path.
 var proxiedChecks = map[string]func(testing.TB, *serve){
-	"pages":    pages(look{}),
-	"language": switchesLanguage,
-	"live":     updatesLive,
-	"order":    findsAnOrder,
-	"redrive":  redrives,
-	"login":    signsIn,
+	"pages":           pages(look{}),
+	"without scripts": withoutScripts,
+	"live":            updatesLive,
+	"order":           findsAnOrder,
+	"redrive":         settles("redrive", "redriven"),
 }
 
 // hostileChecks are checks that fill the console with hostile texts.
@@ -83,9 +78,7 @@ func TestConsole_BelowAPathWithTLS(t *testing.T) {
 	t.Parallel()
 	startChromium(t)
 	s := startServe(t, serveTopics, httptest.NewTLSServer, "ORDERCLOSE_CONSOLE_BASE_PATH=/ops/orderclose")
-	if !strings.HasPrefix(s.url(), "https://") || !strings.HasSuffix(s.url(), "/ops/orderclose") {
-		t.Fatalf("the console is at %s", s.url())
-	}
+	must.That(t, strings.HasPrefix(s.url(), "https://") && strings.HasSuffix(s.url(), "/ops/orderclose"), "the console is at %s", s.url())
 	runChecks(t, proxiedChecks, s)
 }
 
@@ -105,9 +98,6 @@ func runChecks(t *testing.T, checks map[string]func(testing.TB, *serve), s *serv
 	}
 }
 
-// maxScreenshot bounds a screenshot of the documents, in bytes.
-const maxScreenshot = 200_000
-
 // TestConsole_Screenshots takes the screenshots of the documents. UPDATE_SCREENSHOTS=1 writes them to docs/images.
 func TestConsole_Screenshots(t *testing.T) {
 	t.Parallel()
@@ -116,13 +106,7 @@ func TestConsole_Screenshots(t *testing.T) {
 	closed := "ORD-20260301-000017"
 	s.create(t, closed, "flash-sale")
 	for i := range 60 {
-		category := "physical"
-		if i%4 == 1 {
-			category = "virtual"
-		} else if i%3 == 1 {
-			category = "furniture"
-		}
-		s.create(t, fmt.Sprintf("ORD-20260301-%06d", 100+i), category)
+		s.create(t, fmt.Sprintf("ORD-20260301-%06d", 100+i), []string{"physical", "virtual", "furniture", "physical"}[i%4])
 	}
 	s.awaitClose(t, closed)
 	pages := map[string]string{"order": "/order", "dead-letters": "/dead-letters"}
@@ -145,11 +129,8 @@ func TestConsole_Screenshots(t *testing.T) {
 				b.waitReloading("all dead letters", `document.querySelectorAll("tr[data-at]").length === 4`)
 			}
 			screenshot := b.screenshot()
-			expect.That(t, len(screenshot) <= maxScreenshot, "the screenshot of %s has %d bytes, want at most %d", page, len(screenshot), maxScreenshot)
-			name := "console-" + page + ".png"
-			if l.dark {
-				name = "console-" + page + "-dark.png"
-			}
+			expect.AtMost(t, len(screenshot), 200_000, "bytes of the screenshot of %s", page)
+			name := "console-" + page + map[bool]string{true: "-dark.png", false: ".png"}[l.dark]
 			if os.Getenv("UPDATE_SCREENSHOTS") == "1" {
 				must.Do(t, os.MkdirAll("../../docs/images", 0o755))
 				must.Do(t, os.WriteFile("../../docs/images/"+name, screenshot, 0o644))

@@ -32,7 +32,9 @@ var pagesOf = map[string]string{
 // pages returns a check of every page for a reader with this look.
 func pages(l look) func(testing.TB, *serve) {
 	return func(t testing.TB, w *serve) {
-		w.create(t, "pages-"+l.name(), "later")
+		order := "pages-" + l.name() + "-"
+		order += strings.Repeat("x", 64-len(order)) // as long as an id may be
+		w.create(t, order, "later")
 		b := open(t, w, l)
 		for name, path := range pagesOf {
 			b.goTo(path)
@@ -41,9 +43,9 @@ func pages(l look) func(testing.TB, *serve) {
 				"%s: the navigation does not show which page is open", path)
 		}
 		b.goTo("/order")
-		b.searchOrder("pages-" + l.name())
+		b.searchOrder(order)
 		b.isPage(w, "order", l)
-		b.openLetter(w.giveUp(t, letter{Order: "pages-" + l.name()}))
+		b.openLetter(w.giveUp(t, letter{Order: order}))
 		b.isPage(w, "", l)
 	}
 }
@@ -111,57 +113,28 @@ func (b *tab) fits(where string) {
 	}
 }
 
-// onAPhone checks that no page scrolls sideways on a phone.
-func onAPhone(t testing.TB, w *serve) {
-	long := "phone-" + strings.Repeat("x", 58)
-	w.create(t, long, "later")
-	b := open(t, w, look{width: phone})
-	for _, path := range pagesOf {
-		b.goTo(path)
-		b.fits(path)
-	}
-	b.openLetter(w.giveUp(t, letter{Order: long}))
-	b.fits("a dead letter")
-	b.searchOrder(long)
-	b.fits("an order")
-	b.accessible("an order on a phone")
-}
-
 // withoutScripts reads Now, searches an order, and switches the language, with scripts disabled.
 func withoutScripts(t testing.TB, w *serve) {
 	w.create(t, "no-scripts", "later")
 	b := open(t, w, look{noScripts: true})
 	b.goTo("/")
-	if b.text("#verdict") == "" || !b.has(`#verdict[role=status]:is([data-state=well], [data-state=today], [data-state=urgent], [data-state=unknown])`) {
-		t.Error("Now does not say whether all is well")
-	}
+	expect.That(t, b.text("#verdict") != "" && b.has(`#verdict[role=status]:is([data-state=well], [data-state=today], [data-state=urgent], `+
+		`[data-state=unknown])`), "Now does not say whether all is well")
 	expect.That(t, b.text(`main tr[data-topic="delay_6h"]`) != "", "Now does not show the buckets")
 	b.leaves("search", func() {
 		b.fill("#search #order-id", "no-scripts")
 		b.click("#search button")
 	})
-	if !strings.Contains(b.text(`main[data-page="order"]`), "no-scripts") {
-		t.Errorf("the search does not show the order:\n%s", b.text("body"))
-	}
+	expect.That(t, strings.Contains(b.text(`main[data-page="order"]`), "no-scripts"), "the search does not show the order:\n%s", b.text("body"))
 	b.goTo("/delays")
 	b.leaves("switch the language", func() { b.click(`#language button[value="zh"]`) })
 	b.isInLanguage("after the switch", look{lang: "zh"})
+	expect.That(t, b.has(`main[data-page="delays"]`), "the switch of the language opens another page")
 	at := w.giveUp(t, letter{Order: "no-scripts-letter"})
 	b.goTo("/dead-letters")
 	b.waitReloading("the dead letter", `document.querySelector('tr[data-at="`+at+`"]') !== null`)
-}
-
-// switchesLanguage switches to Chinese and back. The choice holds on other pages, too.
-func switchesLanguage(t testing.TB, w *serve) {
-	b := open(t, w, look{})
-	b.goTo("/delays")
-	b.isInLanguage("before", look{})
-	b.leaves("switch to Chinese", func() { b.click(`#language button[value="zh"]`) })
-	b.isInLanguage("after the switch", look{lang: "zh"})
-	expect.That(t, b.has(`main[data-page="delays"]`), "the switch of the language opens another page")
-	b.goTo("/order")
 	b.isInLanguage("the next page", look{lang: "zh"})
-	b.leaves("switch to English", func() { b.click(`#language button[value="en"]`) })
+	b.leaves("switch back", func() { b.click(`#language button[value="en"]`) })
 	b.isInLanguage("after the switch back", look{})
 }
 
@@ -170,13 +143,10 @@ func switchesZone(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	b.do("be in Shanghai", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"}))
 	b.goTo("/dead-letters")
-	if b.text("#times") != "Times: UTC" || !b.has(`#zone [value=UTC][aria-pressed=true]`) {
-		t.Errorf("the page begins in %q", b.text("#times"))
-	}
+	expect.That(t, b.text("#times") == "Times: UTC" && b.has(`#zone [value=UTC][aria-pressed=true]`), "the page begins in %q", b.text("#times"))
 	b.leaves("switch the zone", func() { b.click(`#zone button[value="Asia/Shanghai"]`) })
-	if b.text("#times") != "Times: Asia/Shanghai, UTC+08:00" || !b.has(`main[data-page="dead-letters"]`) {
-		t.Errorf("after the switch the page has %q", b.text("#times"))
-	}
+	expect.That(t, b.text("#times") == "Times: Asia/Shanghai, UTC+08:00" && b.has(`main[data-page="dead-letters"]`),
+		"after the switch the page has %q", b.text("#times"))
 	b.accessible("a page in another zone")
 	eval[chromedp.Void](b, `document.querySelector("#since").value = "2026-11-22 21:41"`)
 	b.leaves("send a moment", func() { b.click("#filter button") })
@@ -184,9 +154,7 @@ func switchesZone(t testing.TB, w *serve) {
 	b.goTo("/delays")
 	eval[chromedp.Void](b, `document.querySelector("#pause-for").value = "later"; document.querySelector("#pause-reason").value = "a test"`)
 	b.leaves("send a wrong time", func() { b.click("#act-pause button") })
-	if !b.has("#refused") || eval[string](b, `document.querySelector("#pause-for").value`) != "later" {
-		t.Errorf("the form is not kept:\n%s", b.text("main"))
-	}
+	expect.That(t, b.has("#refused"), "the form is not refused:\n%s", b.text("main"))
 	b.accessible("a form that was refused")
 	b.leaves("switch back", func() { b.click(`#zone button[value=UTC]`) })
 	expect.Equal(t, b.text("#times"), "Times: UTC", "after the switch back the page")
@@ -280,15 +248,11 @@ func keyboard(t testing.TB, w *serve) {
 	// The skip link is the first, and leads past the navigation.
 	b.goTo("/")
 	b.press(kb.Tab)
-	if href := eval[string](b, `document.activeElement.getAttribute("href") ?? ""`); href != "#main" {
-		t.Errorf("Tab reaches %+v first, and not a link to #main", eval[focused](b, readFocus))
-	}
+	expect.Equal(t, eval[string](b, `document.activeElement.getAttribute("href") ?? ""`), "#main", "Tab first reaches a link to")
 	b.press(kb.Enter)
 	b.press(kb.Tab)
-	if !eval[bool](b, `(document.querySelector("main").compareDocumentPosition(document.activeElement) & (Node.DOCUMENT_POSITION_CONTAINED_BY | `+
-		`Node.DOCUMENT_POSITION_FOLLOWING)) !== 0`) {
-		t.Errorf("after the skip link Tab reaches %+v", eval[focused](b, readFocus))
-	}
+	expect.That(t, eval[bool](b, `(document.querySelector("main").compareDocumentPosition(document.activeElement) & (Node.DOCUMENT_POSITION_CONTAINED_BY | `+
+		`Node.DOCUMENT_POSITION_FOLLOWING)) !== 0`), "after the skip link Tab reaches %+v", eval[focused](b, readFocus))
 }
 
 // axeScript reads axe-core from the folder into which install.sh puts it.

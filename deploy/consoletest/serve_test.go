@@ -38,23 +38,16 @@ type letter struct {
 	Cause, Detail, Stage, Source string // Source is the topic of the record
 }
 
-// filled returns the dead letter with its defaults. due is when its order was due.
-func (l letter) filled(due time.Time) letter {
-	l.Value = cmp.Or(l.Value, fmt.Sprintf(`{"order_id":%s,"category":"later","created_at":%q,"due_at":%q}`,
-		literal(l.Order), due.Add(-time.Hour).UTC().Format(wireTime), due.UTC().Format(wireTime)))
-	l.Cause, l.Detail = cmp.Or(l.Cause, "failed"), cmp.Or(l.Detail, "the database refuses the order")
-	l.Stage, l.Source = cmp.Or(l.Stage, "closer"), cmp.Or(l.Source, "order-close")
-	return l
-}
-
-// record returns the dead letter as a record, as docs/wire.md describes it.
+// record returns the dead letter with its defaults as a record, as docs/wire.md describes it.
 func (l letter) record(now time.Time) kafka.Record {
 	due := now.Add(-time.Minute)
-	l = l.filled(due)
-	r := kafka.Record{Key: protocol.NewBytes([]byte(l.Order)), Value: protocol.NewBytes([]byte(l.Value)), Time: now}
+	value := cmp.Or(l.Value, fmt.Sprintf(`{"order_id":%s,"category":"later","created_at":%q,"due_at":%q}`,
+		literal(l.Order), due.Add(-time.Hour).UTC().Format(wireTime), due.UTC().Format(wireTime)))
+	r := kafka.Record{Key: protocol.NewBytes([]byte(l.Order)), Value: protocol.NewBytes([]byte(value)), Time: now}
 	for _, h := range [][2]string{
-		{"due", strconv.FormatInt(due.UnixMilli(), 10)}, {"v", "1"}, {"cause", l.Cause}, {"detail", l.Detail}, {"stage", l.Stage},
-		{"source-topic", l.Source}, {"source-partition", "0"}, {"source-offset", "17"},
+		{"due", strconv.FormatInt(due.UnixMilli(), 10)}, {"v", "1"}, {"cause", cmp.Or(l.Cause, "failed")},
+		{"detail", cmp.Or(l.Detail, "the database refuses the order")}, {"stage", cmp.Or(l.Stage, "closer")},
+		{"source-topic", cmp.Or(l.Source, "order-close")}, {"source-partition", "0"}, {"source-offset", "17"},
 	} {
 		r.Headers = append(r.Headers, protocol.Header{Key: h[0], Value: []byte(h[1])})
 	}
@@ -78,8 +71,8 @@ type serve struct {
 	at struct{ Shop, Kafka, Console string } // Console is that of the proxy
 }
 
-// passwords has those of the users of the proxy, whose names are their roles.
-var passwords = map[string]string{"viewer": "viewer-password-of-the-tests", "operator": "operator-password-of-the-tests"}
+// passwords has those of the users of the proxy.
+var passwords = map[string]string{"operator": "operator-password-of-the-tests"}
 
 // buildServe builds orderclose-dev, once.
 var buildServe = sync.OnceValues(func() (string, error) {
@@ -228,48 +221,4 @@ func (s *serve) giveUp(t testing.TB, l letter) string {
 	}
 	must.Do(t, err)
 	return fmt.Sprintf("%d/%d", partition, answer.BaseOffset)
-}
-
-// records returns the records of a partition from an offset on.
-func (s *serve) records(t testing.TB, topic string, partition int, from int64) (all []kafka.Message) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
-	defer cancel()
-	conn := must.Get(kafka.DialLeader(ctx, "tcp", s.at.Kafka, topic, partition))(t)
-	defer conn.Close()
-	err := conn.SetDeadline(time.Now().Add(stepTimeout))
-	end := from
-	if err == nil {
-		end, err = conn.ReadLastOffset()
-	}
-	for err == nil && from < end {
-		if _, err = conn.Seek(from, kafka.SeekAbsolute); err != nil {
-			break
-		}
-		batch := conn.ReadBatch(1, 1<<20)
-		for m, e := batch.ReadMessage(); e == nil; m, e = batch.ReadMessage() {
-			all, from = append(all, m), m.Offset+1
-		}
-		err = batch.Close()
-	}
-	must.That(t, err == nil, "read %s/%d: %v", topic, partition, err)
-	return all
-}
-
-// resolutions returns how the dead letter of this place was resolved, each time that it was.
-func (s *serve) resolutions(t testing.TB, at string) (found []string) {
-	t.Helper()
-	var partition int
-	var offset int64
-	must.Get(fmt.Sscanf(at, "%d/%d", &partition, &offset))(t)
-	for _, m := range s.records(t, deadLetterTopic, partition, offset+1) {
-		headers := map[string]string{}
-		for _, h := range m.Headers {
-			headers[h.Key] = string(h.Value)
-		}
-		if headers["settles"] == at {
-			found = append(found, headers["settled"])
-		}
-	}
-	return found
 }

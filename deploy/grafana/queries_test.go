@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -115,54 +116,42 @@ func (p *prom) substituted(expr string, variables map[string]string, length time
 	return sent, unknown
 }
 
-var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
-
 // choices returns what each variable of a dashboard stands for if All is chosen.
-func (p *prom) choices(f file) (map[string]string, error) {
+func (p *prom) choices(d dashboard) (map[string]string, error) {
 	choices := map[string]string{}
-	for _, v := range f.Templating.List {
-		if v.Type == "custom" {
+	for _, v := range d.variables {
+		if v.choices != "" {
 			var values []string
-			for _, choice := range strings.Split(v.Query.(string), ", ") {
+			for _, choice := range strings.Split(v.choices, ", ") {
 				_, series, _ := strings.Cut(choice, " : ")
 				if instances, err := p.values(series, "instance"); len(instances) == 0 {
-					return nil, fmt.Errorf("the variable %s: no process has %s: %v", v.Name, series, err)
+					return nil, fmt.Errorf("the variable %s: no process has %s: %v", v.name, series, err)
 				}
 				values = append(values, series)
 			}
-			choices[v.Name] = strings.Join(values, "|")
+			choices[v.name] = strings.Join(values, "|")
 			continue
 		}
-		if v.Type != "query" {
-			continue
-		}
-		m := labelValues.FindStringSubmatch(v.Definition)
-		if m == nil {
-			return nil, fmt.Errorf("the variable %s: %q is not label_values(selector, label)", v.Name, v.Definition)
-		}
-		selector, err := p.substituted(m[1], choices, 0)
+		selector, err := p.substituted(v.of, choices, 0)
 		if err != nil {
-			return nil, fmt.Errorf("the variable %s: %w", v.Name, err)
+			return nil, fmt.Errorf("the variable %s: %w", v.name, err)
 		}
-		values, err := p.values(selector, m[2])
+		values, err := p.values(selector, v.name)
 		if err != nil || len(values) == 0 || slices.Contains(values, "") {
-			return nil, fmt.Errorf("the variable %s has the values %q of %s: %v", v.Name, values, selector, err)
+			return nil, fmt.Errorf("the variable %s has the values %q of %s: %v", v.name, values, selector, err)
 		}
 		for i := range values {
 			values[i] = regexp.QuoteMeta(values[i])
 		}
-		choices[v.Name] = strings.ReplaceAll(strings.Join(values, "|"), `\`, `\\`) // in a string of PromQL
-		if v.AllValue != "" {
-			choices[v.Name] = v.AllValue
-		}
+		choices[v.name] = cmp.Or(v.all, strings.ReplaceAll(strings.Join(values, "|"), `\`, `\\`)) // in a string of PromQL
 	}
 	return choices, nil
 }
 
 // check evaluates a query of a panel under load. It returns how many samples it has while nothing is
 // wrong, or an error if the query is wrong or has no value under load.
-func (p *prom) check(ctx context.Context, t target, variables map[string]string) (calm int, err error) {
-	expr, err := p.substituted(t.Expr, variables, p.end.Sub(p.begin))
+func (p *prom) check(ctx context.Context, q query, instant bool, variables map[string]string) (calm int, err error) {
+	expr, err := p.substituted(q.expr, variables, p.end.Sub(p.begin))
 	if err != nil {
 		return 0, err
 	}
@@ -173,37 +162,37 @@ func (p *prom) check(ctx context.Context, t target, variables map[string]string)
 	if len(unknown) > 0 {
 		return 0, fmt.Errorf("no process exports %s", strings.Join(unknown, ", nor "))
 	}
-	_, numbers, err := p.samples(ctx, expr, t.Instant, p.begin, p.end)
+	_, numbers, err := p.samples(ctx, expr, instant, p.begin, p.end)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", expr, err)
 	}
 	if numbers == 0 {
 		return 0, fmt.Errorf("under load there is no value of %s", expr)
 	}
-	if expr, err = p.substituted(t.Expr, variables, p.calm.Sub(p.begin)); err != nil {
+	if expr, err = p.substituted(q.expr, variables, p.calm.Sub(p.begin)); err != nil {
 		return 0, err
 	}
-	calm, _, err = p.samples(ctx, expr, t.Instant, p.begin, p.calm)
+	calm, _, err = p.samples(ctx, expr, instant, p.begin, p.calm)
 	return calm, err
 }
 
 // problems returns what is wrong with the queries of a dashboard.
-func (p *prom) problems(ctx context.Context, f file) (problems []string) {
-	variables, err := p.choices(f)
+func (p *prom) problems(ctx context.Context, d dashboard) (problems []string) {
+	variables, err := p.choices(d)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	for _, panel := range f.panels() {
-		empty := len(panel.Targets) > 0
-		for _, t := range panel.Targets {
-			calm, err := p.check(ctx, t, variables)
+	for _, panel := range d.panels() {
+		empty := true
+		for _, q := range panel.queries {
+			calm, err := p.check(ctx, q, panel.kind == "stat", variables)
 			if err != nil {
-				problems = append(problems, panel.Title+": "+err.Error())
+				problems = append(problems, panel.title+": "+err.Error())
 			}
 			empty = empty && calm == 0 && err == nil
 		}
 		if empty {
-			problems = append(problems, panel.Title+": the panel is empty while nothing is wrong: count failures from 0")
+			problems = append(problems, panel.title+": the panel is empty while nothing is wrong: count failures from 0")
 		}
 	}
 	return problems
@@ -213,10 +202,8 @@ func (p *prom) problems(ctx context.Context, f file) (problems []string) {
 // A panel of failures is 0 without them, and not empty.
 func TestDashboards_ShowAPipelineUnderLoad(t *testing.T) {
 	p := prometheusOf(t, underLoad(t))
-	for name, f := range files(t) {
-		for _, problem := range p.problems(t.Context(), f) {
-			t.Errorf("%s: %s", name, problem)
-		}
+	for _, d := range dashboards() {
+		expect.Same(t, p.problems(t.Context(), d), nil, "problems of %s", d.file)
 	}
 
 	// The checks above find these mistakes.
@@ -230,7 +217,7 @@ func TestDashboards_ShowAPipelineUnderLoad(t *testing.T) {
 		`orderclose_close_total * on (job) orderclose_close_total`:                      "many-to-many",
 		`histogram_quantile(0.5, sum(rate(orderclose_close_batch_seconds_bucket[1m])))`: "under load there is no value",
 	} {
-		wrong := file{Panels: []filePanel{{Title: "wrong", Targets: []target{{Expr: expr}}}}}
+		wrong := dashboard{rows: []row{{panels: []panel{graph("wrong", "", "", "", "", query{expr: expr})}}}}
 		got := strings.Join(p.problems(t.Context(), wrong), "\n")
 		expect.That(t, strings.Contains(got, want), "%s has the problems %q, want %q", expr, got, want)
 	}

@@ -1,7 +1,7 @@
 package kubetest
 
 import (
-	"errors"
+	"bytes"
 	"io"
 	"log"
 	"maps"
@@ -9,16 +9,17 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	core "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -30,16 +31,50 @@ type values = map[string]any
 // small are the fewest values with which the chart can be installed.
 const small = `env: {ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"}`
 
-// sweepsAlone returns the values that the chart has for sweeps with a database alone, and more of them.
-func sweepsAlone(t *testing.T, more string) string {
+// sweepsAlone returns the values that the chart has for sweeps with a database alone, with monitoring.
+func sweepsAlone(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chartDir, "sweeper.yaml"))
 	must(t, err)
-	return string(text) + more
+	return string(text) + "monitoring: {enabled: true}\n"
 }
 
-// whole sets every switch and list of the chart. Tests of rooms add to it.
-var whole = `
+// roleOfRoom is what the chart knows of a role of a room.
+type roleOfRoom struct {
+	Kafka             bool
+	Servers, Required []string
+}
+
+func rolesOfRooms(t *testing.T) (roles map[string]roleOfRoom) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, "templates/_rooms.tpl"))
+	must(t, err)
+	_, text, _ = bytes.Cut(text, []byte("-}}\n"))
+	text, _, _ = bytes.Cut(text, []byte("{{-"))
+	must(t, yaml.Unmarshal(text, &roles))
+	return roles
+}
+
+// withRooms returns values with the roles of rooms that need Kafka, or with those that do not, and what these require.
+func withRooms(t *testing.T, text string, kafka bool) string {
+	t.Helper()
+	v := parse(t, text)
+	for role, of := range rolesOfRooms(t) {
+		if of.Kafka != kafka {
+			continue
+		}
+		v["roles"].(values)[role] = values{"enabled": true}
+		for _, name := range of.Required {
+			v["env"].(values)[name+"_FILE"] = "/run/secrets/services/key"
+		}
+	}
+	all, err := yaml.Marshal(v)
+	must(t, err)
+	return string(all)
+}
+
+// whole sets every switch and list of the chart.
+const whole = `
 image: {repository: registry.example/orderclose, tag: 1.2.3, pullPolicy: Always}
 topics:
   delays: {default: 15m, categories: {virtual: 5m}, max: 7d}
@@ -85,8 +120,8 @@ monitoring: {enabled: true, labels: {release: prometheus}, interval: 30s, dashbo
 autoscaling: {enabled: true}
 `
 
-// allOn are values for all that runs beside a pipeline, with the defaults of the rest. Tests of rooms add to it.
-var allOn = `
+// allOn are values for all that runs beside a pipeline, with the defaults of the rest.
+const allOn = `
 env:
   ORDERCLOSE_KAFKA_BROKERS: "kafka:9092"
   ORDERCLOSE_PAYMENT_SECRET_FILE: /run/secrets/services/payment-secret
@@ -105,17 +140,11 @@ func parse(t *testing.T, text string) values {
 	return v
 }
 
-func load(t *testing.T) *chart.Chart {
-	t.Helper()
-	c, err := loader.Load(chartDir)
-	must(t, err)
-	return c
-}
-
 // template renders the chart, as helm template does.
 func template(t *testing.T, release, namespace string, v values) (map[string]string, error) {
 	t.Helper()
-	c := load(t)
+	c, err := loader.Load(chartDir)
+	must(t, err)
 	given, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
@@ -136,7 +165,13 @@ func template(t *testing.T, release, namespace string, v values) (map[string]str
 // rendered returns the objects of the chart.
 func rendered(t *testing.T, text string) objects {
 	t.Helper()
-	files, err := template(t, "orderclose", "orderclose", parse(t, text))
+	return released(t, "orderclose", text)
+}
+
+// released is rendered, for a release of this name in the namespace shop.
+func released(t *testing.T, release, text string) objects {
+	t.Helper()
+	files, err := template(t, release, "shop", parse(t, text))
 	must(t, err)
 	all := objects{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -148,11 +183,9 @@ func rendered(t *testing.T, text string) objects {
 func TestChart_PassesLint(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
-	for name, text := range map[string]string{"small": small, "whole": whole, "sweeps alone": sweepsAlone(t, "")} {
+	for name, text := range map[string]string{"small": small, "whole": whole, "sweeps alone": sweepsAlone(t)} {
 		for _, m := range lint.AllWithKubeVersion(chartDir, parse(t, text), "orderclose", nil).Messages {
-			if m.Severity > support.InfoSev {
-				t.Errorf("%s: %v", name, m)
-			}
+			that(t, m.Severity <= support.InfoSev, "%s: %v", name, m)
 		}
 	}
 }
@@ -161,139 +194,90 @@ func TestChart_PassesLint(t *testing.T) {
 func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	all := map[string]bool{}
 	for _, release := range []string{"orderclose", "orderclose-staging", "shop", strings.Repeat("long", 13)} {
-		files, err := template(t, release, "shop", parse(t, whole))
-		must(t, err)
-		o := objects{}
-		for _, name := range slices.Sorted(maps.Keys(files)) {
-			o.add(t, name, files[name])
-		}
+		o := released(t, release, whole)
 		for id, one := range o {
-			if all[id] {
-				t.Errorf("two releases have %s", id)
-			}
+			that(t, !all[id], "two releases have %s", id)
+			that(t, len(one.Name) <= 63, "%s is longer than 63 characters", id)
 			all[id] = true
-			if len(one.Name) > 63 {
-				t.Errorf("%s is longer than 63 characters", id)
-			}
 		}
-		for _, d := range o.deployments(t) {
-			if d.Spec.Selector.MatchLabels["app.kubernetes.io/instance"] != release {
-				t.Errorf("%s of release %s selects %v", d.Name, release, d.Spec.Selector.MatchLabels)
-			}
+		for _, p := range o.parts(t) {
+			that(t, p.selector["app.kubernetes.io/instance"] == release, "%s of release %s selects %v", p.of, release, p.selector)
 		}
 	}
 }
 
-// helm show readme prints the README. The notes after an installation say how a Job runs again.
-func TestChart_HasAReadmeAndNotes(t *testing.T) {
-	c := load(t)
-	for _, f := range c.Files {
-		if f.Name == "README.md" && !strings.Contains(string(f.Data), "--kube-version") {
-			t.Errorf("the README does not say what a helm of go install needs:\n%s", f.Data)
-		}
-	}
-	if !slices.ContainsFunc(c.Files, func(f *chart.File) bool { return f.Name == "README.md" }) {
-		t.Error("there is no README.md")
-	}
-	given, err := chartutil.ToRenderValues(c, parse(t, whole), chartutil.ReleaseOptions{Name: "orders", Namespace: "shop"}, nil)
-	must(t, err)
-	files, err := engine.Render(c, given)
-	must(t, err)
-	notes := files["orderclose/templates/NOTES.txt"]
-	for _, want := range []string{"kubectl -n shop delete job -l app.kubernetes.io/instance=orders\n", "https://console.example/\n"} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes do not have %q:\n%s", want, notes)
-		}
-	}
-}
-
-// A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
-// A rollout that changes none of them leaves the finished Job alone.
-func TestChart_AJobRunsAgainIfItWouldDoSomethingElse(t *testing.T) {
-	names := func(text string) string {
-		var all []string
-		for _, j := range rendered(t, text).jobs(t) {
-			all = append(all, j.Name)
-		}
-		return strings.Join(all, " ")
-	}
-	was := names(small)
-	if again := names(small + "\nroles: {relay: {replicas: 7}}"); again != was {
-		t.Errorf("more relays: %s, then %s", was, again)
-	}
-	for _, change := range []string{"image: {tag: 9.9.9}", "topics: {partitions: 24}", `env: {ORDERCLOSE_KAFKA_BROKERS: "other:9092"}`} {
-		text := small + "\n" + change
-		if strings.HasPrefix(change, "env") {
-			text = change
-		}
-		if now := names(text); now == was {
-			t.Errorf("%s: the Jobs are still %s", change, now)
-		}
-	}
-}
-
-// topics.yaml and payments.yaml are passed on as they are, also their numbers.
-func TestChart_PassesFilesOn(t *testing.T) {
-	for _, file := range []string{"topics", "payments"} {
-		o := rendered(t, whole)["ConfigMap orderclose-"+file]
-		text, _ := o.content["data"].(values)[file+".yaml"].(string)
-		want := parse(t, whole)[file].(values)
-		if file == "payments" {
-			want["listen"] = "0.0.0.0:9464"
-		}
-		if have := parse(t, text); !reflect.DeepEqual(have, want) || strings.Contains(text, "e+") {
-			t.Errorf("%s.yaml is\n%s\nwant %v", file, text, want)
-		}
-	}
-}
-
-// payments does not read payments.yaml again, so a change restarts it, and nothing else.
-func TestChart_AChangeOfPaymentsRestartsPayments(t *testing.T) {
-	annotations := func(text string) map[string]string {
+// A change restarts only the parts that do not read it again. A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
+func TestChart_AChangeRestartsWhatItConcerns(t *testing.T) {
+	pods := func(text string) map[string]string {
 		all := map[string]string{}
 		for _, p := range rendered(t, text).pods(t) {
 			all[p.of] = p.Annotations["checksum/env"]
 		}
 		return all
 	}
-	was, now := annotations(whole), annotations(strings.Replace(whole, "authorized: release", "authorized: paid", 1))
-	for of := range was {
-		if changed := was[of] != now[of]; changed != (of == "Deployment orderclose-payments") {
-			t.Errorf("%s: changed is %v", of, changed)
+	was := pods(whole)
+	for _, c := range []struct{ from, to, concerns string }{
+		{"relay: {", "relay: {replicas: 7, ", "^$"},
+		{"tag: 1.2.3", "tag: 9.9.9", "^Job"},
+		{"partitions: 4", "partitions: 24", "^Job"},
+		{"kafka-1:9093,", "", ""},
+		{"authorized: release", "authorized: paid", "^Deployment orderclose-payments$"}, // which does not read payments.yaml again
+		{"ann@shop", "ben@shop", "^Deployment orderclose-console$"},
+	} {
+		now := pods(strings.Replace(whole, c.from, c.to, 1))
+		for of, checksum := range was {
+			changed := now[of] != checksum // also if there is no such Job any more
+			that(t, changed == regexp.MustCompile(c.concerns).MatchString(of), "%q in place of %q: %s is changed: %v", c.to, c.from, of, changed)
 		}
 	}
 }
 
-// The chart shows a value's mistake before anything is installed: its schema lists every value.
-func TestChart_TheSchemaListsEveryValue(t *testing.T) {
-	var schema map[string]any
-	text, err := os.ReadFile(path.Join(chartDir, "values.schema.json"))
-	if err == nil {
-		err = yaml.Unmarshal(text, &schema)
+// topics.yaml, payments.yaml and variables of others, such as those of Go, are passed on as they are, also their numbers.
+func TestChart_PassesFilesAndVariablesOn(t *testing.T) {
+	for _, file := range []string{"topics", "payments"} {
+		text, _ := rendered(t, whole).data("orderclose-" + file)[file+".yaml"].(string)
+		want := parse(t, whole)[file].(values)
+		if file == "payments" {
+			want["listen"] = "0.0.0.0:9464"
+		}
+		that(t, reflect.DeepEqual(parse(t, text), want) && !strings.Contains(text, "e+"), "%s.yaml is\n%s\nwant %v", file, text, want)
 	}
-	must(t, err)
-	if err := listed(schema, schema, load(t).Values, "values"); err != nil {
-		t.Error(err)
+	o := rendered(t, `env: {ORDERCLOSE_KAFKA_BROKERS: "k:1", SSL_CERT_FILE: /etc/own/ca.crt, GOMEMLIMIT: 300MiB}`)
+	data := o.data("orderclose-env")
+	that(t, data["SSL_CERT_FILE"] == "/etc/own/ca.crt", "the environment is %v", data)
+	for _, p := range o.pods(t) {
+		that(t, len(p.Spec.Containers[0].Env) == 0, "%s overrides GOMEMLIMIT", p.of)
 	}
 }
 
-// listed returns an error for each key that the schema does not list.
-func listed(root, schema map[string]any, v any, at string) error {
-	if ref, ok := schema["$ref"].(string); ok {
-		return listed(root, root["definitions"].(values)[strings.TrimPrefix(ref, "#/definitions/")].(values), v, at)
-	}
-	properties, ok := schema["properties"].(values)
-	if !ok || schema["additionalProperties"] != false {
-		return nil
-	}
-	var errs []error
-	for key, value := range v.(values) {
-		p, ok := properties[key].(values)
-		if !ok {
-			errs = append(errs, errors.New(at+"."+key+" is not in values.schema.json"))
-			continue
+// The rules and dashboards are those of the folders, every file and nothing else. Grafana's sidecar finds each dashboard by its label.
+func TestChart_HasTheRulesAndDashboardsOfItsFolders(t *testing.T) {
+	for text, patterns := range map[string][]string{whole: {"alerts/*.rules.yml", "dashboards/*.json"}, sweepsAlone(t): {"alerts/sweeper/*.rules.yml"}} {
+		all, count := rendered(t, text), 0
+		for _, pattern := range patterns {
+			files, err := filepath.Glob(filepath.Join(chartDir, pattern))
+			must(t, err)
+			that(t, len(files) > 0, "no %s", pattern)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				must(t, err)
+				name, isRule := strings.CutSuffix(filepath.Base(file), ".rules.yml")
+				if count++; isRule {
+					have := all["PrometheusRule orderclose-"+name].content["spec"]
+					that(t, reflect.DeepEqual(have, parse(t, string(text))), "the PrometheusRule %s is not %s", name, file)
+					continue
+				}
+				o := all["ConfigMap orderclose-dashboard-"+strings.TrimSuffix(name, ".json")]
+				m, _ := o.decode(t).(*core.ConfigMap)
+				that(t, m.Labels["grafana_dashboard"] == "1" && m.Annotations["grafana_folder"] == "orders" && m.Data["orderclose-"+name] == string(text),
+					"the ConfigMap %s is not %s", o.Name, file)
+			}
 		}
-		errs = append(errs, listed(root, p, value, at+"."+key))
+		for id := range all {
+			if strings.HasPrefix(id, "PrometheusRule") || strings.Contains(id, "-dashboard-") {
+				count--
+			}
+		}
+		that(t, count == 0, "there are %d more files than objects", count)
 	}
-	return errors.Join(errs...)
 }

@@ -4,5 +4,5 @@
 // tests with make kubetest, or with -count=1: Go's cache of test results does not see changes
 // outside of the module.
 //
-// ../chart_test.go and ../kubernetes_test.go compare the values and the metrics of the chart with the code.
+// ../chart_test.go compares the values and the metrics of the chart with the code.
 package kubetest

@@ -59,9 +59,8 @@ func (all objects) add(t *testing.T, from, text string) {
 		if o.APIVersion == "" || o.Kind == "" || o.Name == "" {
 			t.Fatalf("%s: no apiVersion, kind or name:\n%s", from, doc)
 		}
-		if _, twice := all[o.Kind+" "+o.Name]; twice {
-			t.Errorf("%s: there is a second %s %s", from, o.Kind, o.Name)
-		}
+		_, twice := all[o.Kind+" "+o.Name]
+		that(t, !twice, "%s: there is a second %s %s", from, o.Kind, o.Name)
 		all[o.Kind+" "+o.Name] = o
 	}
 }
@@ -86,7 +85,9 @@ var types = map[string]func() any{
 func (o object) check(t *testing.T) (any, error) {
 	t.Helper()
 	if o.APIVersion == "keda.sh/v1alpha1" && o.Kind == "ScaledObject" {
-		return o.content, scaledObjectSchema(t).Validate(o.content)
+		keda, err := schema()
+		must(t, err)
+		return o.content, keda.Validate(o.content)
 	}
 	newType := types[o.APIVersion+" "+o.Kind]
 	if newType == nil {
@@ -106,9 +107,7 @@ func (o object) check(t *testing.T) (any, error) {
 func (o object) decode(t *testing.T) any {
 	t.Helper()
 	into, err := o.check(t)
-	if err != nil {
-		t.Errorf("%s: %s %s: %v", o.from, o.Kind, o.Name, err)
-	}
+	that(t, err == nil, "%s: %s %s: %v", o.from, o.Kind, o.Name, err)
 	return into
 }
 
@@ -127,28 +126,53 @@ func of[T any](t *testing.T, all objects) []*T {
 	return found
 }
 
-func (all objects) deployments(t *testing.T) []*apps.Deployment { return of[apps.Deployment](t, all) }
-func (all objects) jobs(t *testing.T) []*batch.Job              { return of[batch.Job](t, all) }
-
-// pod is the template of the pods of a Deployment, StatefulSet or Job.
+// pod is the template of the pods of a Deployment, StatefulSet or Job. A Job has no selector and no replicas.
 type pod struct {
-	of string
+	of       string
+	selector map[string]string
+	replicas *int32
 	core.PodTemplateSpec
 }
 
+// pods returns the pods of all parts and Jobs.
 func (all objects) pods(t *testing.T) []pod {
 	t.Helper()
-	var pods []pod
-	for _, d := range all.deployments(t) {
-		pods = append(pods, pod{"Deployment " + d.Name, d.Spec.Template})
-	}
-	for _, s := range of[apps.StatefulSet](t, all) {
-		pods = append(pods, pod{"StatefulSet " + s.Name, s.Spec.Template})
-	}
-	for _, j := range all.jobs(t) {
-		pods = append(pods, pod{"Job " + j.Name, j.Spec.Template})
+	pods := all.parts(t)
+	for _, j := range of[batch.Job](t, all) {
+		pods = append(pods, pod{of: "Job " + j.Name, PodTemplateSpec: j.Spec.Template})
 	}
 	return pods
+}
+
+// parts returns the pods of all Deployments and StatefulSets.
+func (all objects) parts(t *testing.T) []pod {
+	t.Helper()
+	var pods []pod
+	for _, d := range of[apps.Deployment](t, all) {
+		pods = append(pods, pod{"Deployment " + d.Name, d.Spec.Selector.MatchLabels, d.Spec.Replicas, d.Spec.Template})
+	}
+	for _, s := range of[apps.StatefulSet](t, all) {
+		pods = append(pods, pod{"StatefulSet " + s.Name, s.Spec.Selector.MatchLabels, s.Spec.Replicas, s.Spec.Template})
+	}
+	return pods
+}
+
+// part returns the pods of the Deployment of a part, and fails without it.
+func (all objects) part(t *testing.T, name string) pod {
+	t.Helper()
+	for _, p := range all.parts(t) {
+		if p.of == "Deployment orderclose-"+name {
+			return p
+		}
+	}
+	t.Fatalf("there is no Deployment orderclose-%s", name)
+	return pod{}
+}
+
+// data returns the data of a ConfigMap.
+func (all objects) data(name string) values {
+	data, _ := all["ConfigMap "+name].content["data"].(values)
+	return data
 }
 
 // scaledObject is a ScaledObject of KEDA, with the fields that tests read.
@@ -216,15 +240,6 @@ var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("scaledobject.json")
 })
 
-func scaledObjectSchema(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	s, err := schema()
-	if err != nil {
-		t.Fatalf("the schema of KEDA: %v", err)
-	}
-	return s
-}
-
 // closed returns the schema without unknown fields in objects whose fields it lists.
 func closed(schema any) any {
 	switch s := schema.(type) {
@@ -248,5 +263,13 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// that fails the test if holds is false. The format says what is wrong.
+func that(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
 	}
 }

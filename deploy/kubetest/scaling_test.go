@@ -1,7 +1,7 @@
 package kubetest
 
 import (
-	"fmt"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,95 +26,63 @@ func queries(t *testing.T, text string) (closer, relay scaledObject) {
 			t.Errorf("%s is scaled too", name)
 		}
 	}
-	if len(all) != 2 || len(closer.Spec.Triggers) != 2 || len(relay.Spec.Triggers) != 1 {
+	if len(closer.Spec.Triggers) != 2 || len(relay.Spec.Triggers) != 1 {
 		t.Fatalf("%+v, want closers with two triggers and relays with one", all)
 	}
 	return closer, relay
 }
 
 func TestScaling_ScalesWithinItsBounds(t *testing.T) {
-	for _, c := range []struct {
-		values                                   string
-		closerMin, closerMax, relayMin, relayMax int
-	}{
-		{allOn, 2, 6, 2, 12},
-		{whole, 2, 4, 2, 4}, // 4 partitions
-		{allOn + "topics: {partitions: 1}\n", 1, 1, 1, 1},
-		{allOn + "topics: {partitions: 48}\n", 2, 6, 2, 48},
+	for text, want := range map[string][4]int{ // the least and most closers, and relays
+		allOn:                                {2, 6, 2, 12},
+		whole:                                {2, 4, 2, 4}, // 4 partitions
+		allOn + "topics: {partitions: 1}\n":  {1, 1, 1, 1},
+		allOn + "topics: {partitions: 48}\n": {2, 6, 2, 48},
 	} {
-		closer, relay := queries(t, c.values)
-		have := []int{closer.Spec.MinReplicaCount, closer.Spec.MaxReplicaCount, relay.Spec.MinReplicaCount, relay.Spec.MaxReplicaCount}
-		want := []int{c.closerMin, c.closerMax, c.relayMin, c.relayMax}
-		if fmt.Sprint(have) != fmt.Sprint(want) {
-			t.Errorf("%s: closers and relays scale within %v, want %v", c.values, have, want)
-		}
-		if cpu := closer.Spec.Triggers[0]; cpu.Type != "cpu" || cpu.MetricType != "Utilization" || cpu.Metadata["value"] != "70" {
-			t.Errorf("closers scale on %+v, want CPU 70 %%", cpu)
-		}
+		closer, relay := queries(t, text)
+		have := [4]int{closer.Spec.MinReplicaCount, closer.Spec.MaxReplicaCount, relay.Spec.MinReplicaCount, relay.Spec.MaxReplicaCount}
+		that(t, have == want, "%s: closers and relays scale within %v, want %v", text, have, want)
+		cpu := closer.Spec.Triggers[0]
+		that(t, cpu.Type == "cpu" && cpu.MetricType == "Utilization" && cpu.Metadata["value"] == "70", "closers scale on %+v, want CPU 70 %%", cpu)
 	}
 }
 
-// The autoscaler owns the replicas of what it scales. A Deployment that names them as well resets them with each update.
+// The autoscaler owns the replicas of what it scales. A part that names them as well resets them with each update.
 func TestScaling_OwnsTheReplicas(t *testing.T) {
 	eachSet(t, func(t *testing.T, all objects) {
 		scaled := map[string]bool{}
 		for _, s := range all.scaledObjects(t) {
-			scaled[s.Spec.ScaleTargetRef.Name] = true
+			scaled[cmp.Or(s.Spec.ScaleTargetRef.Kind, "Deployment")+" "+s.Spec.ScaleTargetRef.Name] = true
 		}
-		for _, d := range all.deployments(t) {
-			if (d.Spec.Replicas == nil) != scaled[d.Name] {
-				t.Errorf("%s has replicas: %v, is scaled: %v", d.Name, d.Spec.Replicas != nil, scaled[d.Name])
-			}
-			delete(scaled, d.Name)
+		for _, p := range all.parts(t) {
+			that(t, (p.replicas == nil) == scaled[p.of], "%s has replicas: %v, is scaled: %v", p.of, p.replicas != nil, scaled[p.of])
+			delete(scaled, p.of)
 		}
-		for name := range scaled {
-			t.Errorf("%s is scaled, and is no Deployment", name)
-		}
+		that(t, len(scaled) == 0, "%v are scaled, and are no parts", scaled)
 	})
 }
 
 // A delay topic holds orders that wait, so its lag says nothing about the work of relays. Fallback replicas would end the hold of a pause.
 func TestScaling_NeverReadsTheLagOfADelayTopic(t *testing.T) {
+	lag, closeTopic := regexp.MustCompile(`delay_\d|lag|topic=~|topic!`), regexp.MustCompile(`topic="(staging-)?order-close"`)
 	eachSet(t, func(t *testing.T, all objects) {
 		for name, s := range all.scaledObjects(t) {
-			if s.Spec.Fallback != nil {
-				t.Errorf("%s has a fallback", name)
-			}
+			that(t, s.Spec.Fallback == nil, "%s has a fallback", name)
 			for _, trigger := range s.Spec.Triggers {
-				query := trigger.Metadata["query"]
-				switch {
-				case trigger.Type == "cpu":
-				case trigger.Type != "prometheus":
-					t.Errorf("%s scales by %s", name, trigger.Type)
-				case regexp.MustCompile(`delay_\d|lag|topic=~|topic!`).MatchString(query):
-					t.Errorf("%s may read the lag of a delay topic: %s", name, query)
-				case strings.Contains(query, "orderclose_waiting_") && !regexp.MustCompile(`topic="(staging-)?order-close"`).MatchString(query):
-					t.Errorf("%s reads more than the close topic: %s", name, query)
-				case trigger.MetricType != "Value" || trigger.Metadata["ignoreNullValues"] != "false":
-					t.Errorf("%s: the trigger is %+v", name, trigger)
+				if trigger.Type == "cpu" {
+					continue
 				}
+				query := trigger.Metadata["query"]
+				that(t, trigger.Type == "prometheus" && trigger.MetricType == "Value" && trigger.Metadata["ignoreNullValues"] == "false",
+					"%s: the trigger is %+v", name, trigger)
+				that(t, !lag.MatchString(query), "%s may read the lag of a delay topic: %s", name, query)
+				that(t, !strings.Contains(query, "orderclose_waiting_") || closeTopic.MatchString(query), "%s reads more than the close topic: %s", name, query)
 			}
 		}
 	})
 }
 
-// The queries are for the namespace in which the release is.
-func TestScaling_ReadsItsOwnNamespace(t *testing.T) {
-	files, err := template(t, "orderclose", "shop", parse(t, allOn))
-	must(t, err)
-	all := objects{}
-	all.add(t, "autoscaling.yaml", files["autoscaling.yaml"])
-	const want = `namespace="shop"`
-	for name, s := range all.scaledObjects(t) {
-		for _, trigger := range s.Spec.Triggers {
-			if query := trigger.Metadata["query"]; trigger.Type == "prometheus" && strings.Count(query, want) != strings.Count(query, "namespace=") {
-				t.Errorf("%s is in the namespace shop, and its query is %s", name, query)
-			}
-		}
-	}
-}
-
-// promtool evaluates the queries: what they return while something is overdue, and that they return
+// promtool evaluates the queries: what they return while something of the own namespace is overdue, and that they return
 // nothing, which holds the replicas, while something is paused or nothing is measured.
 func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
@@ -124,7 +92,7 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 		}
 		t.Skip("promtool is not there")
 	}
-	const own, other = `namespace="orderclose",job="orderclose"`, `namespace="other",job="orderclose"`
+	const own, other = `namespace="shop",job="orderclose"`, `namespace="other",job="orderclose"`
 	overdue := []string{
 		`orderclose_waiting_overdue_seconds{` + own + `,instance="a",topic="order-close"}: 40`,
 		`orderclose_waiting_overdue_seconds{` + own + `,instance="b",topic="order-close"}: 30`,
@@ -170,7 +138,6 @@ func TestScaling_QueriesHoldWhilePaused(t *testing.T) {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "queries.test.yml")
 	must(t, os.WriteFile(file, []byte(regexp.MustCompile(`value: "(\d+)"`).ReplaceAllString(string(text), "value: $1")), 0o600))
-	if out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput()
+	that(t, err == nil, "%v\n%s", err, out)
 }

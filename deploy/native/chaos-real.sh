@@ -16,7 +16,7 @@
 #   FAULTS=8     faults a minute
 #   LOSSES=0     no fault deletes records
 #   KINDS=a,b    only faults of these kinds
-#   REPORT=...   the path of the report; default: bin/chaos-real.html
+#   LOGS=...     where the logs of a round that broke a promise go; default: bin/chaos-real-logs
 set -euo pipefail
 # In a mount namespace of its own, small disks can be mounted that vanish with it. Only
 # root can do that; without it no disk is filled.
@@ -30,8 +30,8 @@ if [[ ${POWER-} ]] && ((EUID != 0)); then
 fi
 native=$here
 cd "$native/../.."
-report=$(realpath -m -- "${REPORT:-bin/chaos-real.html}")
-mkdir -p "$(dirname -- "$report")"
+logs=$(realpath -m -- "${LOGS:-bin/chaos-real-logs}")
+mkdir -p "$(dirname -- "$logs")"
 case ${DATABASE:-mariadb} in
 mariadb) database=mariadb ;;
 mysql) database=mysql ;;
@@ -76,7 +76,7 @@ if [[ ${OTHER-} ]]; then
 fi
 mkdir "$dir/servers"
 
-"$dir/chaosreal" "$dir/servers" "$dir/orderclose" "$report" ${other[0]+"${other[0]}"} </dev/null &
+"$dir/chaosreal" "$dir/servers" "$dir/orderclose" "$logs" ${other[0]+"${other[0]}"} </dev/null &
 program=$!
 code=0
 wait "$program" || code=$?

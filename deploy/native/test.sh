@@ -28,7 +28,7 @@ tests=
 finish() {
   trap '' INT TERM HUP
   if [[ $compiler ]]; then kill "$compiler" 2>/dev/null || true; fi
-  if [[ $tests ]] && kill -TERM -- "-$tests" 2>/dev/null; then wait "$tests" || true; fi
+  if [[ $tests ]] && kill -INT -- "-$tests" 2>/dev/null; then wait "$tests" || true; fi # it says which tests ran
   "$here/down.sh" "$dir"
 }
 
@@ -64,17 +64,21 @@ eval "$lines"
 note "compiling"
 wait "$compiler" || true
 compiler=
-go build -o "$dir/progress" ./internal/testkit/progress
+gotestsum=${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/gotestsum-1.13.0/gotestsum
+[[ -x $gotestsum ]] || GOBIN=${gotestsum%/*} go install gotest.tools/gotestsum@v1.13.0
 
 # Below DIR, so that finish finds the servers of a killed test.
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
 
-# run_tests runs all tests, says what they do, and what they cost. One package more than there are processors runs at a
-# time, because most packages mostly wait for a server or for the linker. It does not vet, which make lint does.
+# run_tests runs all tests. It prints a line for each package that ends, and at the end what failed tests said; with -v all output as it comes. One package
+# more than there are processors runs at a time, because most packages mostly wait for a server or for the linker. It does not vet, which make lint does.
 run_tests() {
+  local format=pkgname hide=skipped
+  if [[ " $* " == *" -v "* ]]; then format=standard-verbose hide=skipped,output; fi
   note "running the tests, $parallel at a time in a package"
-  "$dir/progress" "$dir" -vet=off -count=1 -exec "$here/exec.sh" -p $((processors + 1)) -parallel "$parallel" -timeout 40m "${packages[@]}" "$@"
+  exec "$gotestsum" --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary "$hide" --jsonfile-timing-events "$dir/times" -- \
+    -vet=off -count=1 -exec "$here/exec.sh" -p $((processors + 1)) -parallel "$parallel" -timeout 40m "${packages[@]}" "$@"
 }
 
 set -m # a process group of its own, so that finish reaches all processes in it
@@ -84,4 +88,6 @@ set +m
 code=0
 wait "$tests" || code=$?
 tests=
+note "the slowest tests"
+"$gotestsum" tool slowest --jsonfile "$dir/times" --num 20 >&2
 exit "$code"

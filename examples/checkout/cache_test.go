@@ -5,11 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -18,13 +21,7 @@ func cached(o *checkout.Options) { o.CacheSize = 100 }
 
 // follow keeps the cache of a shop right until the test ends.
 func (r *rig) follow(shop *checkout.Shop) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		shop.FollowChanges(ctx)
-	}()
-	r.onStop(func() { cancel(); <-done })
+	r.onStop(testkit.Start(r.t, func(ctx context.Context) error { shop.FollowChanges(ctx); return nil }))
 	time.Sleep(100 * time.Millisecond) // until it has subscribed
 }
 
@@ -117,9 +114,8 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 		paid := r.want(200, "GET", "/orders/b/page", "").Body
 		expect.That(t, strings.Contains(paid, "The order is paid") && !strings.Contains(paid, "<script>"), "%v", paid)
 		time.Sleep(time.Until(o.DueAt.Add(-2 * time.Second)))
-		if page := r.want(200, "GET", "/orders/a/page", "").Body; !strings.Contains(page, `content="3"`) || !strings.Contains(page, ">0:02</time>") {
-			t.Errorf("two seconds before it is due:\n%s", page)
-		}
+		late := r.want(200, "GET", "/orders/a/page", "").Body
+		expect.That(t, strings.Contains(late, `content="3"`) && strings.Contains(late, ">0:02</time>"), "two seconds before it is due:\n%s", late)
 		time.Sleep(2 * time.Second)
 		closed := r.want(200, "GET", "/orders/a/page", "").Body
 		expect.That(t, strings.Contains(closed, "was closed") && !strings.Contains(closed, "http-equiv") && !strings.Contains(closed, "<script>"), "%v", closed)
@@ -134,22 +130,113 @@ func TestPage_CountsDownByTheDatabasesClockAndShowsTheEnd(t *testing.T) {
 func TestCache_RequestsForOneOrderShareAQuery(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.CacheSize, o.Redis = 100, nil }, func(r *rig) {
 		r.create("a")
-		var bad atomic.Int64
-		done := make(chan struct{})
+		var readers sync.WaitGroup
 		for range 50 {
-			go func() {
+			readers.Go(func() {
 				w := httptest.NewRecorder()
 				r.shop.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders/a", nil))
-				if w.Code != 200 {
-					bad.Add(1)
-				}
-				done <- struct{}{}
-			}()
+				expect.Equal(t, w.Code, 200, "status")
+			})
 		}
-		for range 50 {
-			<-done
-		}
-		n := r.metric("checkout_reads_total", checkout.FromDatabase)
-		expect.That(t, n <= 25 && bad.Load() <= 0, "%v queries for 50 requests, %d failed", n, bad.Load())
+		readers.Wait()
+		expect.AtMost(t, r.metric("checkout_reads_total", checkout.FromDatabase), 25, "queries for 50 requests")
 	})
+}
+
+const viewOf = checkout.DefaultViewPrefix
+
+func TestView_ReadsUseRedisAndNothingIsDecidedByIt(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		o := r.create("a")
+		r.get("a") // which also reads the database's clock
+		hash := func(id string) map[string]string {
+			h, err := r.clients.Redis.HGetAll(context.Background(), viewOf+id).Result()
+			r.must(err)
+			return h
+		}
+		r.same("status in Redis", hash("a")["status"], "0")
+		ttl, err := r.clients.Redis.TTL(context.Background(), viewOf+"a").Result()
+		r.must(err)
+		r.same("time to live", ttl.Round(time.Minute), 24*time.Hour)
+
+		// A Redis that was emptied is filled again.
+		r.world.Redis.FlushAll()
+		r.same("status", r.get("a").Status, checkout.Unpaid)
+		r.same("status in Redis", hash("a")["status"], "0")
+
+		// A wrong view in Redis is shown while it is fresh, and decides nothing.
+		lie := func(fields ...any) { r.must(r.clients.Redis.HSet(context.Background(), viewOf+"a", fields...).Err()) }
+		lie("status", 1)
+		r.same("shown", r.get("a").Status, checkout.Paid)
+		r.want(409, "POST", "/orders/a/ship", "")
+		time.Sleep(checkout.DefaultMaxStale + time.Second)
+		r.same("shown when it is stale", r.get("a").Status, checkout.Unpaid)
+		lie("status", 0, "due", o.DueAt.Add(time.Hour).UnixMilli(), "read", "soon")
+		r.same("shown of a hash that cannot be read", r.get("a").DueAt, o.DueAt)
+
+		// Past due the database is read, whatever Redis has and however fresh it is.
+		time.Sleep(time.Until(o.DueAt) - checkout.DefaultMaxStale/2)
+		r.get("a")
+		lie("version", 99, "read", o.DueAt.Add(time.Minute).UnixMilli())
+		time.Sleep(time.Until(o.DueAt))
+		r.same("shown past due", r.get("a").Status, checkout.Closed)
+	})
+}
+
+func TestView_AnOlderOneNeverReplacesANewerOne(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.create("a")
+		old, err := r.orders().ViewOrder(r.t.Context(), "a") // read, and written to Redis later
+		r.must(err)
+		r.do("a", checkout.Pay)
+		checkout.PutView(r.shop, old)
+		r.get("a")
+		version, err := r.clients.Redis.HGet(context.Background(), viewOf+"a", "version").Result()
+		r.must(err)
+		r.same("version in Redis", version, "2")
+		r.same("status", r.get("a").Status, checkout.Paid)
+	})
+}
+
+// Redis misses a payment, and returns with its old content.
+func TestView_AMissedChangeIsHiddenForAtMostMaxStale(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.create("a")
+		r.get("a")
+		r.world.Redis.SetError("no Redis")
+		r.pay("a")
+		r.same("shown without Redis", r.get("a").Status, checkout.Paid)
+		r.world.Redis.SetError("")
+		time.Sleep(checkout.DefaultMaxStale)
+		for range 3 {
+			time.Sleep(time.Second)
+			r.same("shown with Redis back", r.get("a").Status, checkout.Paid)
+		}
+	})
+}
+
+func TestView_WithoutRedisTheShopWorks(t *testing.T) {
+	for _, dead := range []bool{false, true} {
+		t.Run(map[bool]string{false: "none", true: "dead"}[dead], func(t *testing.T) {
+			var client redis.UniversalClient
+			inBubble(t, func(o *checkout.Options) {
+				if o.Redis = nil; dead {
+					client = deadRedis()
+					o.Redis = client
+				}
+			}, func(r *rig) {
+				if dead {
+					defer func() {
+						r.must(client.Close())
+						time.Sleep(time.Minute) // the client keeps dialing for a while
+					}()
+				}
+				o := r.create("a")
+				r.create("b")
+				r.do("b", checkout.Pay, checkout.Ship)
+				time.Sleep(time.Until(o.DueAt))
+				r.same("statuses", []checkout.State{r.get("a").Status, r.get("b").Status}, []checkout.State{checkout.Closed, checkout.Shipped})
+			})
+		})
+	}
 }

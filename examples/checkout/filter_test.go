@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout"
 	"github.com/orderclose/orderclose/examples/checkout/idfilter"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -24,13 +25,7 @@ func (r *rig) filtered(client redis.UniversalClient, db *sql.DB) *checkout.Shop 
 	r.t.Helper()
 	f, err := idfilter.New(idfilter.Options{Redis: client, DB: r.world.DB(), Prefix: "checkout:", Capacity: 20_000, Logger: slog.New(slog.DiscardHandler)})
 	r.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.Run(ctx)
-	}()
-	r.onStop(func() { cancel(); <-done })
+	r.onStop(testkit.Start(r.t, func(ctx context.Context) error { f.Run(ctx); return nil }))
 	time.Sleep(30 * time.Second)
 	return r.newShop(func(o *checkout.Options) { o.Filter, o.DB = f, db })
 }

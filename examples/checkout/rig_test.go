@@ -27,6 +27,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -82,7 +83,6 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
 	r.cfg.Partitions = 2
 	r.cfg.Delays.Rules = []orderclose.Rule{{Match: orderclose.Match{Attributes: map[string][]string{"payment_method": {"bank_transfer"}}}, Never: true}}
-	var err error
 	r.world = must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true, OnClose: []string{checkout.ReturnCoupons}}))(t)
 	r.onStop(r.world.Close)
 	connections, err := r.world.Connect("shop")
@@ -130,82 +130,41 @@ func (r *rig) must(err error) {
 
 // serve serves the shop to the rig's client over connections in memory.
 func (r *rig) serve() {
-	listener := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	transport := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: listener.dial}
+	listener := testkit.Listen()
+	transport := listener.Transport()
+	transport.MaxIdleConnsPerHost = 100
 	r.client = &http.Client{Transport: transport}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- checkout.Serve(ctx, listener, r.shop.Handler()) }()
+	stop := testkit.Start(r.t, func(ctx context.Context) error { return checkout.Serve(ctx, listener, r.shop.Handler()) })
 	r.onStop(func() {
 		transport.CloseIdleConnections()
-		cancel()
-		expect.NoError(r.t, <-done)
+		stop()
 	})
 }
-
-// pipeListener listens in memory: a synctest bubble can wait for its connections.
-type pipeListener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
 // start runs roles of the pipeline until stop is called or the test ends.
 func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 	r.t.Helper()
-	c, err := r.world.Connect("pipeline")
-	r.must(err)
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: c})
-	r.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, roles...) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		expect.NoError(r.t, <-done)
-		c.Close()
-	})
-	r.onStop(stop)
-	return stop
+	return r.apart("pipeline", func(ctx context.Context, a *pipeline.App) error { return a.Run(ctx, roles...) })
 }
 
 // read reads events like a separate process.
 func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	r.t.Helper()
-	c, err := r.world.Connect("reader")
+	return r.apart("reader", func(ctx context.Context, a *pipeline.App) error {
+		return shop.ReadEvents(ctx, a, group, r.cfg.Topics.Events)
+	})
+}
+
+// apart runs a function with connections of its own.
+func (r *rig) apart(name string, run func(ctx context.Context, a *pipeline.App) error) (stop func()) {
+	r.t.Helper()
+	c, err := r.world.Connect(name)
 	r.must(err)
 	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: c})
 	r.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- shop.ReadEvents(ctx, a, group, r.cfg.Topics.Events) }()
+	end := testkit.Start(r.t, func(ctx context.Context) error { return run(ctx, a) })
 	stop = sync.OnceFunc(func() {
-		cancel()
-		expect.NoError(r.t, <-done)
+		end()
 		c.Close()
 	})
 	r.onStop(stop)

@@ -74,10 +74,9 @@ var drivers = map[string]func(t *testing.T) driver{
 		case len(jdbc)*len(more) == 0:
 			t.Skip("the JDBC drivers are missing: deploy/native/install.sh debezium")
 		}
-		if out, err := exec.CommandContext(t.Context(), "javac", "-cp", class, "-d", dir, "java/Orders.java", "java/Direct.java",
-			"testdata/Driver.java").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		sources := []string{"java/Orders.java", "java/Direct.java", "testdata/Driver.java"}
+		out, err := exec.CommandContext(t.Context(), "javac", append([]string{"-cp", class, "-d", dir}, sources...)...).CombinedOutput()
+		must.That(t, err == nil, "%v\n%s", err, out)
 		return driver{command: []string{"java", "-XX:TieredStopAtLevel=1", "-cp", class, "Driver"}}
 	},
 	"node": func(t *testing.T) driver {
@@ -160,9 +159,7 @@ func shop(t *testing.T, kind, server string) (*sql.DB, []string) {
 
 func insertsAnOrder(t *testing.T, d driver, db *sql.DB, env []string) {
 	must.Do(t, d.run(t, env, "", "insert", "o-1", "2"))
-	if err := d.run(t, env, "", "insert", "o-2", "9"); err == nil || !strings.Contains(err.Error(), "not enough of b") {
-		t.Errorf("an order of more than there is: %v", err)
-	}
+	expect.Says(t, d.run(t, env, "", "insert", "o-2", "9"), "not enough of b", "an order of more than there is")
 	var id, due, stock string
 	var payload []byte
 	var age, delay int
@@ -225,17 +222,15 @@ func startBroker(t *testing.T) string {
 	}
 	broker := must.Get(servers.New("kafka", filepath.Join(t.TempDir(), "kafka")))(t)
 	t.Cleanup(func() { _ = broker.Kill() })
-	if err := broker.Start(t.Context()); err != nil && os.Getenv("REQUIRE_REAL") != "1" {
+	err := broker.Start(t.Context())
+	if err != nil && os.Getenv("REQUIRE_REAL") != "1" {
 		return ""
-	} else if err != nil {
-		t.Fatal(err)
 	}
+	must.Do(t, err)
 	cluster := must.Get(kafka.New(kafka.Options{Brokers: []string{broker.Addr()}}))(t)
 	defer cluster.Close()
-	if _, _, err := cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour,
-		BrokerTime: true}}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = cluster.Apply(t.Context(), []kafka.TopicSpec{{Name: "delay_5m", Partitions: 12, Replication: 1, Retention: time.Hour, BrokerTime: true}})
+	must.Do(t, err)
 	return broker.Addr()
 }
 
@@ -252,9 +247,8 @@ func sendsRecords(t *testing.T, d driver, language, broker string) {
 		err := d.run(t, []string{"BROKERS=" + broker}, "", "send", ids, "25")
 		if err == nil {
 			break
-		} else if attempt == 5 {
-			t.Fatal(err)
 		}
+		must.That(t, attempt < 5, "%v", err)
 	}
 	expect.Equal(t, sentRecords(t, broker, "delay_5m", ids+"-"), 25, "records")
 }
@@ -270,12 +264,12 @@ func closesOrders(t *testing.T, d driver) {
 	must.Do(t, service.Start())
 	defer func() { _, _ = service.Process.Kill(), service.Wait() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
 			_ = c.Close()
 			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
 		}
+		must.That(t, time.Now().Before(deadline), "%v", err)
 	}
 	for _, c := range []struct {
 		secrets []string

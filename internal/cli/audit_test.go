@@ -131,24 +131,6 @@ func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	expect.That(t, code == 6 && strings.Contains(out, environ.EnvBrokers), "without Kafka: exit %d\n%s", code, out)
 }
 
-func TestAudit_RefusesWrongArguments(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"audit"}, "--from is missing"},
-		{[]string{"audit", "--from", "1h", "--to", "2h"}, "is not before"},
-		{[]string{"audit", "--from", "1h", "--bound", "long"}, "--bound"},
-		{[]string{"audit", "--from", "1h", "--limit", "-1"}, "--limit"},
-		{[]string{"audit", "--from", "1h", "--limit", "0", "-o", "json"}, "jsonl"},
-		{[]string{"audit", "--from", "1h"}, environ.EnvDSN},
-		{[]string{"status", "-o", "jsonl"}, "want table or json"},
-	} {
-		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
-		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-	}
-}
-
 func TestAudit_Table(t *testing.T) {
 	sum := ops.AuditSummary{
 		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},

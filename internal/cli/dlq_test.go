@@ -110,24 +110,6 @@ func TestKafka_IsNamedIfItDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestDLQ_RefusesWrongArguments(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"dlq", "discard"}, "select dead letters"},
-		{[]string{"dlq", "discard", "17", "--yes"}, "PARTITION/OFFSET"},
-		{[]string{"dlq", "redrive", "--through", "x"}, "--through"},
-		{[]string{"dlq", "show", "0"}, "0/17"},
-		{[]string{"dlq", "show"}, "one argument"},
-		{[]string{"dlq", "ls", "--since", "soon"}, "--since"},
-		{[]string{"dlq", "ls", "--limit", "-1"}, "--limit"},
-	} {
-		_, stderr, code := run(t, nil, c.args...)
-		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-	}
-}
-
 func sampleLetters() []deadletters.Letter {
 	return []deadletters.Letter{
 		{At: deadletters.Position{Offset: 7}, AppendedAt: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",

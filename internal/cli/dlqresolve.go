@@ -24,10 +24,10 @@ func newDLQRedrive(c *common) *cobra.Command {
 		Short: "Send pending dead letters again",
 		Long: `Send pending dead letters again, after the cause was fixed: all of them, or those
 that are selected by position or flags. An order goes to its bucket, from
-which a relay takes it to the closers, at once if it is due; an event goes to the topic
-of events, if the database (ORDERCLOSE_DB_DSN) knows what it says. A redriven order has
-its full number of attempts again. A record that was cut, or is invalid, is refused: look
-at it, then discard it.
+which a relay takes it to the closers, at once if it is due. A redriven order has its
+full number of attempts again. An event is refused: orderclose events again writes it
+again, from the database. A record that was cut, or is invalid, is refused too: look at
+it, then discard it.
 
 Without --yes the plan is shown and nothing is sent. Closing twice changes nothing. A
 dead letter that was sent is marked, so that a second run does nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,51 +61,43 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	expect.Equal(t, r.doctor(3), "letters_pending, commits -, sessions ok, clock of Kafka -", "a dead letter")
 }
 
-// The broker accepts commits that are too short for a partition with many retries.
-func TestBroker_DoctorFindsALimitOfCommits(t *testing.T) {
-	r := newRig(t)
-	limit := "4095"
+// limitedTo makes the broker say that a setting of its own has a value.
+func (r *rig) limitedTo(setting, value string) {
 	r.broker.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		r.broker.KeepControl()
 		asked := req.(*kmsg.DescribeConfigsRequest).Resources[0]
-		if asked.ResourceType != kmsg.ConfigResourceTypeBroker || len(asked.ConfigNames) != 1 || asked.ConfigNames[0] != "offset.metadata.max.bytes" {
+		if asked.ResourceType != kmsg.ConfigResourceTypeBroker || !slices.Equal(asked.ConfigNames, []string{setting}) {
 			return nil, nil, false
 		}
 		res, answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse), kmsg.NewDescribeConfigsResponseResource()
 		answer.ResourceName, answer.ResourceType = asked.ResourceName, asked.ResourceType
-		answer.Configs = append(answer.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: "offset.metadata.max.bytes", Value: &limit})
+		answer.Configs = append(answer.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: setting, Value: &value})
 		res.Resources = append(res.Resources, answer)
 		return res, nil, true
 	})
-	r.cli("topics", "apply")
-	if out, _, code := r.cli("doctor"); code != 3 || !strings.Contains(out, "FOUND  commits") || !strings.Contains(out, "offset.metadata.max.bytes to 4096") {
-		t.Errorf("a limit of %s: exit %d\n%s", limit, code, out)
-	}
-	limit = "4096"
-	out, _, code := r.cli("doctor")
-	expect.That(t, code == 0 && strings.Contains(out, "the brokers accept the longest"), "a limit of %s: exit %d\n%s", limit, code, out)
 }
 
-// No member joins a group if its session is shorter or longer than a broker accepts.
-func TestBroker_DoctorFindsASessionThatBrokersRefuse(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	limit := "30001"
-	r.broker.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.broker.KeepControl()
-		asked := req.(*kmsg.DescribeConfigsRequest).Resources[0]
-		if len(asked.ConfigNames) != 1 || asked.ConfigNames[0] != "group.min.session.timeout.ms" {
-			return nil, nil, false
-		}
-		res, answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse), kmsg.NewDescribeConfigsResponseResource()
-		answer.ResourceName, answer.ResourceType = asked.ResourceName, asked.ResourceType
-		answer.Configs = append(answer.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: asked.ConfigNames[0], Value: &limit})
-		res.Resources = append(res.Resources, answer)
-		return res, nil, true
-	})
-	out, _, code := r.cli("doctor")
-	expect.That(t, code == 3 && strings.Contains(out, "FOUND  sessions") && strings.Contains(out, "brokers accept 30.001s (group.min.session.timeout.ms)"),
-		"%d\n%s", code, out)
+// The broker accepts commits that are too short for a partition with many retries, or sessions that are longer than those of the groups.
+func TestBroker_DoctorFindsALimitOfABroker(t *testing.T) {
+	for _, c := range []struct {
+		setting, value string
+		code           int
+		says           []string
+	}{
+		{"offset.metadata.max.bytes", "4095", 3, []string{"FOUND  commits", "offset.metadata.max.bytes to 4096"}},
+		{"offset.metadata.max.bytes", "4096", 0, []string{"the brokers accept the longest"}},
+		{"group.min.session.timeout.ms", "30001", 3, []string{"FOUND  sessions", "brokers accept 30.001s (group.min.session.timeout.ms)"}},
+	} {
+		t.Run(c.value, func(t *testing.T) {
+			r := newRig(t)
+			r.limitedTo(c.setting, c.value)
+			r.cli("topics", "apply")
+			out, _, code := r.cli("doctor")
+			for _, says := range c.says {
+				expect.That(t, code == c.code && strings.Contains(out, says), "exit %d, want %d and %q\n%s", code, c.code, says, out)
+			}
+		})
+	}
 }
 
 func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {

@@ -132,23 +132,6 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	}
 }
 
-func TestOrder_RefusesWrongArguments(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"order"}, "one argument"},
-		{[]string{"order", "a", "--budget", "0"}, "--budget"},
-		{[]string{"order", "a", "--within", "ever"}, "--within"},
-		{[]string{"order", " a"}, "space"},
-		{[]string{"order", "a"}, environ.EnvBrokers},
-		{[]string{"doctor"}, environ.EnvDSN},
-	} {
-		_, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...)
-		expect.That(t, code == 2 && strings.Contains(stderr, c.want), "%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
-	}
-}
-
 // For a server that is not set, the output names the variable. For a server that does not answer, the output has only the error.
 func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 	file, broken := topicsYAML(t, "buckets: [10s]\n"), "127.0.0.1:1"

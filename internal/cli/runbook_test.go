@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +15,22 @@ import (
 	"github.com/orderclose/orderclose/rooms"
 )
 
+// accepted returns an error if this command line does not accept a command, and the roles of the command run.
+func accepted(args []string) (roles []pipeline.Role, err error) {
+	cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args)
+	switch {
+	case err != nil:
+		return nil, err
+	case !cmd.Runnable() || cmd.HasSubCommands():
+		return nil, errors.New("a command is missing")
+	}
+	err = errors.Join(cmd.ParseFlags(rest), cmd.ValidateArgs(cmd.Flags().Args()))
+	if err == nil && cmd.Name() == "run" {
+		return rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
+	}
+	return nil, err
+}
+
 // This command line accepts every command of the runbook.
 func TestRunbook_UsesValidCommands(t *testing.T) {
 	n := 0
@@ -25,17 +42,8 @@ func TestRunbook_UsesValidCommands(t *testing.T) {
 					continue
 				}
 				n++
-				cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args[1:])
-				if err == nil {
-					err = cmd.ParseFlags(rest)
-				}
-				if err == nil {
-					err = cmd.ValidateArgs(cmd.Flags().Args())
-				}
-				if err == nil && cmd.Name() == "run" {
-					_, err = rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
-				}
-				expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "section %q: %s: %v", s.Title, line, err)
+				_, err := accepted(args[1:])
+				expect.That(t, err == nil, "section %q: %s: %v", s.Title, line, err)
 			}
 		}
 	}
@@ -97,20 +105,10 @@ func requireCommands(t *testing.T, file string, roles map[string]bool) {
 			commands = append(commands, test[2:])
 		}
 		for _, args := range commands {
-			cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args)
-			if err == nil {
-				err = cmd.ParseFlags(rest)
-			}
-			if err == nil {
-				err = cmd.ValidateArgs(cmd.Flags().Args())
-			}
-			expect.That(t, err == nil && cmd.Runnable() && !cmd.HasSubCommands(), "%s: orderclose %v: %v", name, args, err)
-			if cmd.Name() == "run" {
-				of, err := rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
-				expect.That(t, err == nil, "%s: %v", name, err)
-				for _, r := range of {
-					roles[string(r)] = true
-				}
+			of, err := accepted(args)
+			expect.That(t, err == nil, "%s: orderclose %v: %v", name, args, err)
+			for _, r := range of {
+				roles[string(r)] = true
 			}
 		}
 	}

@@ -10,34 +10,34 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// fakeStore fails each batch that contains a bad order, and closes the others.
-type fakeStore struct {
-	bad    map[string]error
-	away   error // error of Probe
-	calls  int
-	closed map[string]int
+// failing is a Store that fails each batch with one of some orders, and closes the others.
+type failing struct {
+	testkit.Store
+	bad map[string]error
 }
 
-func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	s.calls++
-	for _, r := range requests {
-		if err := s.bad[r.OrderID]; err != nil {
-			return nil, fmt.Errorf("closing: %w", err)
+func newFailing() *failing {
+	s := &failing{bad: map[string]error{}}
+	s.On = func(_ context.Context, requests []orderclose.CloseRequest) error {
+		for _, r := range requests {
+			if err := s.bad[r.OrderID]; err != nil {
+				return fmt.Errorf("closing: %w", err)
+			}
 		}
+		return nil
 	}
-	out := make([]orderclose.Outcome, len(requests))
-	for i, r := range requests {
-		s.closed[r.OrderID]++
-		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
-	}
-	return out, nil
+	return s
 }
 
-func (s *fakeStore) Probe(context.Context) error { return s.away }
+// probed is the store with a probe.
+func (s *failing) probed(probe func() error) testkit.ProbedStore {
+	return testkit.ProbedStore{Store: &s.Store, Probes: probe}
+}
 
 var errBad = errors.New("no stock row")
 
@@ -45,7 +45,7 @@ var errBad = errors.New("no stock row")
 func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 64).Draw(t, "orders")
-		s := &fakeStore{bad: map[string]error{}, closed: map[string]int{}}
+		s := newFailing()
 		requests := make([]orderclose.CloseRequest, n)
 		for i := range requests {
 			requests[i].OrderID = strconv.Itoa(i)
@@ -56,7 +56,11 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 				s.bad[requests[i].OrderID] = orderclose.ErrContended
 			}
 		}
-		out, err := Bisect(t.Context(), s, orderclose.PathPipeline, requests)
+		out, err := Bisect(t.Context(), s.probed(func() error { return nil }), orderclose.PathPipeline, requests)
+		closed := map[string]int{}
+		for _, id := range s.Closed() {
+			closed[id]++
+		}
 		must.That(t, err == nil && len(out) == n, "%d outcomes, %v", len(out), err)
 		for i, o := range out {
 			want := orderclose.Closed
@@ -68,18 +72,16 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 			}
 			must.That(t, o.OrderID == requests[i].OrderID && o.Verdict == want && (want == orderclose.Closed || errors.Is(o.Err, s.bad[o.OrderID])),
 				"outcome %d is %+v, want %s", i, o, want)
-			got := s.closed[o.OrderID]
-			must.That(t, want != orderclose.Closed || got == 1, "order %s was closed %d times", o.OrderID, got)
+			must.That(t, want != orderclose.Closed || closed[o.OrderID] == 1, "order %s was closed %d times", o.OrderID, closed[o.OrderID])
 		}
-		if most := 1 + len(s.bad)*2*7; s.calls > most { // 64 orders are halved six times
-			t.Fatalf("%d calls for %d bad orders of %d", s.calls, len(s.bad), n)
-		}
+		expect.AtMost(t, len(s.Batches()), 1+len(s.bad)*2*7, "calls for %d bad orders of %d, where 64 are halved six times", len(s.bad), n)
 	})
 }
 
 func TestBisect_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
-	s := &fakeStore{bad: map[string]error{"b": errBad}, away: errors.New("disk full"), closed: map[string]int{}}
-	out, err := Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
-	expect.That(t, out == nil && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, errBad) && errors.Is(err, s.away),
+	s, away := newFailing(), errors.New("disk full")
+	s.bad["b"] = errBad
+	out, err := Bisect(t.Context(), s.probed(func() error { return away }), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
+	expect.That(t, out == nil && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, errBad) && errors.Is(err, away),
 		"%v, %v; want ErrUnavailable, and both causes", out, err)
 }

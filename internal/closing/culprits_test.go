@@ -13,30 +13,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // errHangs is the error for an order on which the store hangs.
 var errHangs = fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
 
-// plain is a fakeStore that is no Prober.
-type plain struct {
-	*fakeStore
-	down bool
-}
-
-func (s *plain) Probe() {} // hides fakeStore.Probe
-
-func (s *plain) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.down {
-		s.calls++
-		return nil, errHangs
-	}
-	return s.fakeStore.CloseOrders(ctx, path, requests)
-}
-
-func newPlain(bad ...string) *plain {
-	s := &plain{fakeStore: &fakeStore{bad: map[string]error{}, closed: map[string]int{}}}
+// hangsOn returns a Store that hangs on some orders.
+func hangsOn(bad ...string) *failing {
+	s := newFailing()
 	for _, id := range bad {
 		s.bad[id] = errHangs
 	}
@@ -75,7 +61,7 @@ func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, s Store, round
 // Exactly the orders on which the store hangs are blamed; the others are closed.
 func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newPlain()
+		s := hangsOn()
 		requests := named("o", rapid.IntRange(1, 64).Draw(t, "orders"))
 		for _, r := range requests {
 			if rapid.IntRange(0, 9).Draw(t, "fate") == 0 {
@@ -97,7 +83,7 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 }
 
 func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
-	s := newPlain("bad")
+	s := hangsOn("bad")
 	c := &Culprits{}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	for n := range 5 {
@@ -117,7 +103,12 @@ func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 // One call in ten fails. All orders are closed, and hardly any uses up an attempt.
 func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	s := &flaky{newPlain(), func() bool { return random.Float64() < .1 }}
+	s := &testkit.Store{On: func(context.Context, []orderclose.CloseRequest) error {
+		if random.Float64() < .1 {
+			return errHangs
+		}
+		return nil
+	}}
 	c := &Culprits{}
 	open, blamed := named("o", 1000), 0
 	for range 30_000 {
@@ -139,27 +130,20 @@ func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	must.That(t, len(open) == 0 && blamed <= 20, "of 1000 orders %d are open, and %d used up an attempt", len(open), blamed)
 }
 
-// flaky is a store that hangs now and then.
-type flaky struct {
-	*plain
-	hangs func() bool
-}
-
-func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.hangs() {
-		return nil, errHangs
-	}
-	return s.plain.CloseOrders(ctx, path, requests)
-}
-
 // A store that is down costs four calls, and then one for each batch.
 func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
-	s := newPlain()
+	var down bool
+	s := &testkit.Store{On: func(context.Context, []orderclose.CloseRequest) error {
+		if down {
+			return errHangs
+		}
+		return nil
+	}}
 	c := &Culprits{}
 	for outage := range 5 {
-		s.down = true
+		down = true
 		for n := range 50 {
-			s.calls = 0
+			before := len(s.Batches())
 			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("o", outage), 100))
 			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Fatal(err)
@@ -169,11 +153,10 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 					t.Fatalf("in outage %d: %+v", outage, o)
 				}
 			}
-			if s.calls > 4 || n > 0 && s.calls > 1 {
-				t.Fatalf("batch %d cost %d calls", n, s.calls)
-			}
+			calls := len(s.Batches()) - before
+			must.That(t, calls <= 4 && (n == 0 || calls <= 1), "batch %d cost %d calls", n, calls)
 		}
-		s.down = false
+		down = false
 		if out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -182,16 +165,17 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 
 // With a Prober, one order alone is enough proof.
 func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
-	s := newPlain("bad").fakeStore
+	away := errors.New("disk full")
+	now := away
+	s := hangsOn("bad").probed(func() error { return now })
 	c := &Culprits{}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
-	s.away = errors.New("disk full")
 	for range 10 {
-		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); !errors.Is(err, s.away) {
+		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); !errors.Is(err, away) {
 			t.Fatal(err)
 		}
 	}
-	s.away = nil
+	now = nil
 	for range 10 {
 		if out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); err == nil {
 			if out[0].Verdict != orderclose.Failed {
@@ -205,19 +189,14 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 
 // No other order has to get a verdict.
 func TestCulprits_APanicIsTheFaultOfItsOrder(t *testing.T) {
-	out, err := new(Culprits).Close(t.Context(), panicking{}, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "bad"}})
+	s := &testkit.Store{On: func(context.Context, []orderclose.CloseRequest) error { panic("no such SKU") }}
+	out, err := new(Culprits).Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "bad"}})
 	must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "a panic: %+v, %v; want failed", out, err)
-}
-
-type panicking struct{}
-
-func (panicking) CloseOrders(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	panic("no such SKU")
 }
 
 // A store that is certain that no order is at fault, such as one whose connection is cut repeatedly, uses up no attempt of any order.
 func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
-	s := newPlain("cut")
+	s := hangsOn("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault)
 	c := &Culprits{}
 	for n := range 10 {
@@ -229,38 +208,29 @@ func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	}
 }
 
-// endless is a Store that waits for the end of the context of a call with the order "bad".
-type endless struct{}
-
-func (endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	out := make([]orderclose.Outcome, len(requests))
-	for i, r := range requests {
-		if r.OrderID == "bad" {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
-	}
-	return out, nil
-}
-
 // Meanwhile other batches get all their verdicts.
 func TestCulprits_ASearchEndsWhateverOtherBatchesSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, began := &Culprits{Limited: true}, time.Now()
+		s := &testkit.Store{On: func(ctx context.Context, requests []orderclose.CloseRequest) error {
+			if testkit.Asks(requests, "bad") {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup
 		defer others.Wait()
 		defer cancel()
 		others.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := c.Close(ctx, endless{}, orderclose.PathPipeline, named("good-", 3)); err != nil && ctx.Err() == nil {
+				if _, err := c.Close(ctx, s, orderclose.PathPipeline, named("good-", 3)); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
 			}
 		})
-		out, _ := c.Close(ctx, endless{}, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
+		out, _ := c.Close(ctx, s, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
 		if took := time.Since(began); took > 10*CallTimeout || out[0].Verdict != orderclose.Closed {
 			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
 		}

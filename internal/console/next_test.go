@@ -18,12 +18,7 @@ var linkTo = regexp.MustCompile(` · <a href="(/[^"#]*)(?:#([^"]*))?">`)
 func TestNow_LeadsToThePageOfAProblem(t *testing.T) {
 	r := newRig(t)
 	r.addDeadLetter("a", "failed", time.Now())
-	for range 300 {
-		if strings.Contains(r.open("/"), `data-kind="letters_pending"`) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	r.indexed(1)
 	contains(t, r.open("/"), `data-kind="letters_pending"`, ` · <a href="/dead-letters">Dead letters</a>`)
 	for _, k := range kinds() {
 		if k.Page == "" {
@@ -72,12 +67,7 @@ func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
 	r := newRig(t)
 	contains(t, r.open("/dead-letters"), `id="no-letters"`)
 	r.addDeadLetter("a", "failed", time.Now())
-	for range 300 {
-		if strings.Contains(r.open("/dead-letters"), `data-at="0/0"`) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	r.indexed(1)
 	page := r.open("/dead-letters")
 	contains(t, page, `id="act-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
 	expect.That(t, !strings.Contains(page, `id="act-discard"`), "a button discards all dead letters")

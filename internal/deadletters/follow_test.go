@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -215,14 +215,9 @@ func TestFollower_FollowsATopicOfABroker(t *testing.T) {
 // deleteRecords deletes the records below an offset.
 func deleteRecords(t *testing.T, brokers []string, below int64) {
 	t.Helper()
-	client := must.Get(kgo.NewClient(kgo.SeedBrokers(brokers...)))(t)
+	client := must.Get(kadm.NewOptClient(kgo.SeedBrokers(brokers...)))(t)
 	defer client.Close()
-	p := kmsg.NewDeleteRecordsRequestTopicPartition()
-	p.Offset = below
-	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic.Topic, topic.Partitions = deadTopic, append(topic.Partitions, p)
-	req := kmsg.NewDeleteRecordsRequest()
-	req.Topics = append(req.Topics, topic)
-	res, err := req.RequestWith(context.Background(), client)
-	must.That(t, err == nil && res.Topics[0].Partitions[0].ErrorCode == 0, "%v %v", res, err)
+	var offsets kadm.Offsets
+	offsets.AddOffset(deadTopic, 0, below, -1)
+	must.Do(t, must.Get(client.DeleteRecords(t.Context(), offsets))(t).Error())
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -257,45 +256,6 @@ func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
 	}
 }
 
-// topics are topics of one partition each, in memory.
-type topicsLog struct {
-	Log
-	records map[string][]wire.RawRecord
-}
-
-func (l topicsLog) Partitions(context.Context, string) (int, error) { return 1, nil }
-
-func (l topicsLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
-	return make([]kafka.Commit, 1), nil
-}
-
-func (l topicsLog) Bounds(_ context.Context, topic string, _ int) (first, end int64, err error) {
-	return 0, int64(len(l.records[topic])), nil
-}
-
-func (l topicsLog) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (int64, error) {
-	for i, r := range l.records[topic] {
-		if !r.AppendedAt().Before(t) {
-			return int64(i), nil
-		}
-	}
-	return int64(len(l.records[topic])), nil
-}
-
-func (l topicsLog) Offsets(ctx context.Context, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
-	return offsetsOf(ctx, l, queries)
-}
-
-func (l topicsLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	return wire.Fetched{Records: l.records[at.Topic][at.Offset:], Next: int64(len(l.records[at.Topic]))}, nil
-}
-
-// put appends a record a second after its order was due.
-func (l topicsLog) put(topic string, m wire.Message) {
-	m.Offset, m.Appended = int64(len(l.records[topic])), due.Add(time.Second)
-	l.records[topic] = append(l.records[topic], m.Raw())
-}
-
 // storeWithEvents is a database whose closes have events.
 type storeWithEvents struct{ manyOrders }
 
@@ -305,19 +265,20 @@ func (storeWithEvents) AuditRules() store.AuditRules {
 
 // TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event counts, a dead letter of the order itself does not.
 func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
-	log := topicsLog{records: map[string][]wire.RawRecord{}}
+	log := newMemoryLog(1, 0)
 	for i := range 10 {
 		id := fmt.Sprintf("order-%08d", i)
 		value := must.Get(orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode())(t)
 		m := wire.Message{Key: []byte(id), Value: value, Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
+		at := due.Add(time.Second)
 		switch i {
 		case 3:
 			m.Topic = "outbox_events"
-			log.put("dead", wire.DeadLetter(m, "outbox", "refused", "too large"))
+			log.put("dead", at, wire.DeadLetter(m, "outbox", "refused", "too large"))
 		case 4:
-			log.put("dead", wire.DeadLetter(wire.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
+			log.put("dead", at, wire.DeadLetter(wire.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
 		default:
-			log.put("events", m)
+			log.put("events", at, m)
 		}
 	}
 	fixes := map[string]string{}
@@ -378,37 +339,6 @@ func TestRun_BeforeMigrateItReadsTheRowsOfOrdersOnly(t *testing.T) {
 
 // noon is the time at which tests ask.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
-// partitionOffsets is a log that answers about one offset at a time.
-type partitionOffsets interface {
-	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-}
-
-// offsetsOf answers queries as Offsets of a kafka.Cluster does.
-func offsetsOf(ctx context.Context, log partitionOffsets, queries []kafka.OffsetQuery) []kafka.OffsetAnswer {
-	answers := make([]kafka.OffsetAnswer, len(queries))
-	for i, q := range queries {
-		for _, m := range q.At {
-			var offset, first, end int64
-			var err error
-			switch m {
-			case kafka.LogStart, kafka.LogEnd:
-				if first, end, err = log.Bounds(ctx, q.Topic, q.Partition); m == kafka.LogStart {
-					offset = first
-				} else {
-					offset = end
-				}
-			default:
-				offset, err = log.OffsetAt(ctx, q.Topic, q.Partition, time.UnixMilli(int64(m)))
-			}
-			if answers[i].Offsets = append(answers[i].Offsets, offset); err != nil {
-				answers[i].Err = err
-			}
-		}
-	}
-	return answers
-}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

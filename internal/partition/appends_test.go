@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -41,7 +42,7 @@ func sendAll(l *Loop, topic string, records []wire.RawRecord, acked func(records
 func TestSend_RetriesUntilAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		log := &fakeLog{append: func(string, []wire.RawRecord) error {
+		log := &testkit.Log{Fail: func(string) error {
 			if tries++; tries < 5 {
 				return errDown
 			}
@@ -62,7 +63,7 @@ func TestSend_ReturnsSoonAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		log := &fakeLog{append: func(string, []wire.RawRecord) error { return errDown }}
+		log := &testkit.Log{Fail: func(string) error { return errDown }}
 		begin := time.Now()
 		ok := sendAll(newTestLoop(ctx, log), "target", records("a"), func([]wire.RawRecord) { t.Error("acked") })
 		expect.That(t, !ok, "reported success after the claim has ended")
@@ -73,7 +74,7 @@ func TestSend_ReturnsSoonAfterARevocation(t *testing.T) {
 func TestSend_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	log := &fakeLog{append: func(string, []wire.RawRecord) error { t.Error("appended"); return nil }}
+	log := &testkit.Log{Fail: func(string) error { t.Error("appended"); return nil }}
 	l := newTestLoop(ctx, log)
 	expect.That(t, !sendAll(l, "target", records("a"), nil), "reported success")
 	l.Claim.Confirm = func(context.Context) error { t.Error("confirmed"); return nil }
@@ -83,8 +84,8 @@ func TestSend_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 
 func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{append: func(topic string, records []wire.RawRecord) error {
-			if topic == "target" && slices.ContainsFunc(records, func(r wire.RawRecord) bool { return string(r.Key()) == "huge" }) {
+		log := &testkit.Log{Answer: func(_ context.Context, topic string, _ int, keys []string) error {
+			if topic == "target" && slices.Contains(keys, "huge") {
 				return wire.ErrRefused
 			}
 			return nil
@@ -95,8 +96,8 @@ func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 		}
 		ok := sendAll(l, "target", records("a", "b", "huge", "c"), func([]wire.RawRecord) {})
 		l.play(func() bool { return l.committer.Low() == 4 })
-		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
-		expect.Same(t, log.appended, want, "appended")
+		expect.Same(t, log.Keys("target"), []string{"a", "b", "c"}, "appended")
+		expect.Same(t, log.Keys("dead"), []string{"huge"}, "dead letters")
 		expect.That(t, ok, "the append failed")
 	})
 }
@@ -105,7 +106,7 @@ func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 func TestSend_ATopicThatFailsRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, tries := time.Now(), 0
-		log := &fakeLog{append: func(string, []wire.RawRecord) error {
+		log := &testkit.Log{Fail: func(string) error {
 			if time.Since(begin) < time.Hour {
 				return errDown
 			}
@@ -137,7 +138,7 @@ func TestSend_ATopicThatFailsRests(t *testing.T) {
 func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, tries := time.Now(), 0
-		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
+		log := &testkit.Log{Fail: func(topic string) error {
 			if topic != "dead" {
 				return nil
 			}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,7 +55,7 @@ func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 			away.Store(true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			l := newTestLoop(ctx, &fakeLog{append: func(string, []wire.RawRecord) error {
+			l := newTestLoop(ctx, &testkit.Log{Fail: func(string) error {
 				if away.Load() {
 					return errDown
 				}
@@ -94,7 +95,7 @@ func TestLoop_ALossCountsTheRecordsThatWaited(t *testing.T) {
 		"it is unknown whether records are lost": {wire.Fetched{Lost: &wire.Range{First: 0, Last: -1}, Replaced: true}, 0, 1},
 		"retention deleted settled records":      {wire.Fetched{Lost: &wire.Range{First: 6, Last: 7}}, 20, 0},
 	} {
-		l := newTestLoop(t.Context(), &fakeLog{})
+		l := newTestLoop(t.Context(), &testkit.Log{})
 		for offset := range int64(10) {
 			l.committer.Add(offset)
 		}

@@ -4,69 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/internal/send"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
-
-// fakeLog answers fetches and appends with its functions.
-type fakeLog struct {
-	fetch   func(offset int64) (wire.Fetched, error)
-	read    func(at wire.Position) (wire.Fetched, error) // instead of fetch
-	append  func(topic string, records []wire.RawRecord) error
-	appends testkit.Appends
-
-	mu       sync.Mutex
-	appended map[string][]string // keys by topic
-}
-
-func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
-	if f.read != nil {
-		return f.read(at)
-	}
-	return f.fetch(at.Offset)
-}
-
-func (f *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
-	f.appends.By(f).Send(ctx, topic, records, done)
-}
-
-func (f *fakeLog) Failing(topic string) (time.Time, time.Duration) {
-	return f.appends.By(f).Failing(topic)
-}
-
-func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 1, nil }
-
-func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
-	return func(_ context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
-		if f.append != nil {
-			if err := f.append(topic, records); err != nil {
-				return time.Time{}, err
-			}
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.appended == nil {
-			f.appended = map[string][]string{}
-		}
-		for _, r := range records {
-			f.appended[topic] = append(f.appended[topic], string(r.Key()))
-		}
-		return time.UnixMilli(1), nil
-	}
-}
-
-// Consume is not used.
-func (f *fakeLog) Consume(context.Context, string, string, func(context.Context, wire.Claim)) error {
-	return errDown
-}
 
 var errDown = errors.New("the broker is down")
 

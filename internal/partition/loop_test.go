@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,19 +155,11 @@ func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 // A record that becomes a dead letter is done when the dead letter is acked.
 func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var refuse atomic.Bool
-		refuse.Store(true)
-		log := &testkit.Log{Fail: func(string) error {
-			if refuse.Load() {
-				return fmt.Errorf("not now")
-			}
-			return nil
-		}}
+		log := &testkit.Log{Fail: testkit.Rejects(15*time.Second + time.Millisecond)}
 		put(log, "a", "b")
 		consume(t, log, nil, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
 			time.Sleep(15 * time.Second)
 			expect.Equal(t, log.DoneBelow(source), 0, "committed before the ack")
-			refuse.Store(false)
 			time.Sleep(5 * time.Second) // the longest rest of a partition, and more
 			expect.Equal(t, log.DoneBelow(source), 2, "committed")
 		})

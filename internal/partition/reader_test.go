@@ -30,11 +30,11 @@ func testReaderWith(ctx context.Context, log Log, r prometheus.Registerer, claim
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := testReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReader(t.Context(), &testkit.Log{Reads: func(at wire.Position) (wire.Fetched, error) {
 			if tries++; tries < 4 {
 				return wire.Fetched{}, errDown
 			}
-			return wire.Fetched{Next: offset + 1}, nil
+			return wire.Fetched{Next: at.Offset + 1}, nil
 		}})
 		r.start()
 		r.start() // has no effect: a fetch is in flight
@@ -57,12 +57,12 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			}
 			return metrics.Timestamp(time.Now()) - since
 		}
-		r := testReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
+		r := testReaderWith(ctx, &testkit.Log{Reads: func(at wire.Position) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
 				return wire.Fetched{}, errDown
 			}
-			return wire.Fetched{Next: offset}, nil
+			return wire.Fetched{Next: at.Offset}, nil
 		}}, m, wire.Claim{Topic: "t"})
 		r.start()
 		r.handleFetched(<-r.fetched)
@@ -84,7 +84,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := testReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
+		r := testReader(ctx, &testkit.Log{Reads: func(wire.Position) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
 		r.start()
 		cancel()
 		r.wait()

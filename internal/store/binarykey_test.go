@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // Orders and SKUs with UUIDs in BINARY(16), plain and with the parts of the time swapped.
@@ -71,16 +72,12 @@ orders:
   items: {table: b_line, order: order_id, sku: sku, quantity: num}
   stock: {table: b_stock, sku: {column: sku, type: KIND}, available: free}
 `, "KIND", string(kind)))))(t)
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: cfg.Orders})
-	for _, ddl := range []string{
+	s := openShop(t, ownDatabase(t), storetest.Shop{Mapping: cfg.Orders},
 		"CREATE TABLE b_order (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, KEY (status, due, id))",
 		"CREATE TABLE b_line (id INT AUTO_INCREMENT PRIMARY KEY, order_id BINARY(16) NOT NULL, sku BINARY(16) NULL, num INT NOT NULL, KEY (order_id))",
 		"CREATE TABLE b_stock (sku BINARY(16) PRIMARY KEY, free INT NOT NULL)",
 		"CREATE TABLE b_hold (id INT AUTO_INCREMENT PRIMARY KEY, order_id BINARY(16) NOT NULL, KEY (order_id))",
-	} {
-		exec(t, s.DB(), ddl)
-	}
-	must.Do(t, s.Migrate(t.Context()))
+	)
 	return s
 }
 

@@ -15,10 +15,6 @@ import (
 func TestMySQL_RowsThatASweepByRuleReads(t *testing.T) { eachServer(t, rowsOfASweepByRule) }
 
 func rowsOfASweepByRule(t *testing.T) {
-	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL " +
-		"SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
-	const numbers = "(SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS seq FROM " + digit + " AS a, " + digit + " AS b, " + digit +
-		" AS c, " + digit + " AS e) AS q"
 	const kind = "ELT(1 + seq % 3, 'virtual', 'usual', 'presale')"
 	shop := shopsByRule(t)[0]
 	for _, c := range []struct {
@@ -35,7 +31,7 @@ func rowsOfASweepByRule(t *testing.T) {
 		must.Do(t, s.Migrate(t.Context()))
 		must.Do(t, s.RecordDelays(t.Context()))
 		exec(t, s.DB(), "INSERT INTO t_order (id, kind, state, create_time) SELECT 10001 - seq, "+kind+", IF(seq * 10 < "+c.wait+
-			" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers)
+			" + 3600, 'WAIT_PAY', 'CLOSED'), UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL seq * 10 SECOND FROM "+numbers(10_000))
 		found, read := sweepReads(t, s)
 		t.Logf("%d delays: %d orders found, %d rows read, %.1f for each", 1+len(c.delays.ByCategory), found, read, float64(read)/float64(found))
 		expect.That(t, found >= 350 && read <= c.most*found+50, "%v: %d orders found, %d rows read", c.delays, found, read)
@@ -44,14 +40,11 @@ func rowsOfASweepByRule(t *testing.T) {
 
 // sweepReads returns how many orders a sweep in pages of 100 finds, and how many rows the server reads for them.
 func sweepReads(t *testing.T, s *store.Store) (found, read int) {
-	now, err := s.Now(t.Context())
-	must.Do(t, err)
-	exec(t, s.DB(), "FLUSH STATUS")
-	for after := (orderclose.Order{}); ; {
-		page := must.Get(s.Overdue(t.Context(), now, after, 100))(t)
-		if found += len(page); len(page) < 100 {
-			return found, handlerReads(t, s.DB())
+	now := must.Get(s.Now(t.Context()))(t)
+	read = rowsRead(t, s, func() {
+		for page := make([]orderclose.Order, 100); len(page) == 100; found += len(page) {
+			page = must.Get(s.Overdue(t.Context(), now, page[len(page)-1], 100))(t)
 		}
-		after = page[len(page)-1]
-	}
+	})
+	return found, read
 }

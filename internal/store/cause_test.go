@@ -17,17 +17,13 @@ import (
 // plainShop opens a database with the tables of spelling, with columns that may be NULL. Order 1 holds 1 ink and 2 pens.
 func plainShop(t *testing.T) *store.Store {
 	t.Helper()
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
-	for _, q := range []string{
+	s := openShop(t, ownDatabase(t), storetest.Shop{Mapping: spelling},
 		"CREATE TABLE o (no VARCHAR(20) PRIMARY KEY, status INT NOT NULL, due INT NULL)", "CREATE INDEX o_due ON o (status, due, no)",
 		"CREATE TABLE l (no VARCHAR(20) NOT NULL, sku VARCHAR(20), n INT NULL)", "CREATE INDEX l_no ON l (no)",
 		"CREATE TABLE g (sku VARCHAR(20) PRIMARY KEY, free INT NULL, held INT NULL)",
 		"INSERT INTO g VALUES ('ink', 0, 100), ('pen', 7, 100)", "INSERT INTO o VALUES ('1', 0, 1), ('2', 0, 1)",
 		"INSERT INTO l VALUES ('1', 'ink', 1), ('1', 'pen', 2), ('2', 'ink', 1)",
-	} {
-		exec(t, s.DB(), q)
-	}
-	must.Do(t, s.Migrate(t.Context()))
+	)
 	return s
 }
 

@@ -33,7 +33,7 @@ func commitWithoutAnAnswer(t *testing.T) {
 		"after":  {(*testkit.Proxy).CutAnswer, orderclose.AlreadyClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy, dsn := throughProxy(t, migratedDatabase(t))
+			proxy, dsn := storetest.Through(t, migratedDatabase(t))
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 			broken := c.cut(proxy, testkit.MySQLCommit)
@@ -68,8 +68,7 @@ func TestMySQL_AConnectionThatBreaksDuringTheHandshakeBlamesNoOrder(t *testing.T
 }
 
 func brokenGreeting(t *testing.T) {
-	cfg, err := mysql.ParseDSN(migratedDatabase(t))
-	must.Do(t, err)
+	cfg := must.Get(mysql.ParseDSN(migratedDatabase(t)))(t)
 	cfg.Net = strings.ReplaceAll(t.Name(), "/", "-")
 	mysql.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -77,7 +76,7 @@ func brokenGreeting(t *testing.T) {
 	})
 	t.Cleanup(func() { mysql.DeregisterDialContext(cfg.Net) })
 	s := open(t, store.Options{DSN: cfg.FormatDSN()})
-	_, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	_, err := closeOrders(t, s, "a")
 	wantError(t, err, orderclose.ErrUnavailable)
 }
 

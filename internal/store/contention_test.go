@@ -99,25 +99,8 @@ func partOfNoDeadlock(t *testing.T) {
 	expect.That(t, n == 100, "after the wait a batch has up to %d orders, want 100", n)
 }
 
-// A shop removes a line before it locks the order. The close leaves the order out, and returns the line's stock no second time.
-func TestClose_LeavesOutAnOrderWhoseLineChanges(t *testing.T) { eachDatabase(t, lineBeforeOrder) }
-
-func lineBeforeOrder(t *testing.T) {
-	s := openMigrated(t, store.Options{})
-	overdue(t, s, "a")
-	shop := begin(t, s.DB(), "DELETE FROM order_items WHERE order_id = 'a'",
-		"UPDATE stock SET available = available + 1, reserved = reserved - 1 WHERE sku_id = 'ink'")
-	err := <-closeA(t, s)
-	wantError(t, err, orderclose.ErrContended)
-	exec(t, shop, "UPDATE orders SET version = version + 1 WHERE id = 'a'")
-	must.Do(t, shop.Commit())
-	must.Do(t, <-closeA(t, s))
-	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', available, reserved) FROM stock WHERE sku_id = 'ink'"), "1000 0", "the stock")
-}
-
-func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) {
-	eachDatabase(t, readOnlyServer)
-}
+// A demoted primary answers each write with an error and keeps its connections. The store must not use them again.
+func TestClose_AReadOnlyServerBlamesNoOrder(t *testing.T) { eachDatabase(t, readOnlyServer) }
 
 func readOnlyServer(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
@@ -134,41 +117,32 @@ func readOnlyServer(t *testing.T) {
 	closesA(t, s, closeA(t, s)) // on another connection
 }
 
-func TestClose_AKilledConnectionBlamesNoOrder(t *testing.T) { eachDatabase(t, killedConnection) }
+func TestClose_ThatEndsWhileItWaitsBlamesNoOrder(t *testing.T) { eachDatabase(t, endsWhileWaiting) }
 
-func killedConnection(t *testing.T) {
-	s := openMigrated(t, store.Options{})
-	overdue(t, s, "a")
-	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
-	done := closeA(t, s)
-	id, _ := waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
-	kill := "KILL ?"
-	if isPostgres(t) {
-		kill = "SELECT pg_terminate_backend(?)"
+func endsWhileWaiting(t *testing.T) {
+	for what, want := range map[string]error{"its connection is killed": orderclose.ErrUnavailable, "it is cancelled": context.Canceled} {
+		s := openMigrated(t, store.Options{})
+		overdue(t, s, "a")
+		other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- closeOne(ctx, s) }()
+		id, _ := waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
+		switch {
+		case want == context.Canceled:
+			cancel()
+		case isPostgres(t):
+			exec(t, s.DB(), "SELECT pg_terminate_backend(?)", id)
+		default:
+			exec(t, s.DB(), "KILL ?", id)
+		}
+		err := <-done
+		expect.Is(t, err, want, "%s", what)
+		expect.Is(t, err, orderclose.ErrUnavailable, "%s", what)
+		must.Do(t, other.Rollback())
+		closesA(t, s, closeA(t, s))
 	}
-	exec(t, s.DB(), kill, id)
-	wantError(t, <-done, orderclose.ErrUnavailable)
-	must.Do(t, other.Rollback())
-	closesA(t, s, closeA(t, s))
-}
-
-func TestClose_CancelledWhileItWaits(t *testing.T) { eachDatabase(t, cancelledWhileWaiting) }
-
-func cancelledWhileWaiting(t *testing.T) {
-	s := openMigrated(t, store.Options{})
-	overdue(t, s, "a")
-	other := begin(t, s.DB(), "SELECT * FROM stock FOR UPDATE")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- closeOne(ctx, s) }()
-	waitsFor(t, s.DB(), "SELECT 1 FROM") // in the queue of the server
-	cancel()
-	err := <-done
-	wantError(t, err, context.Canceled)
-	wantError(t, err, orderclose.ErrUnavailable)
-	must.Do(t, other.Rollback())
-	closesA(t, s, closeA(t, s))
 }
 
 // A transaction that keeps the row of one order locked, or a line, costs the others nothing. A locked row of a SKU

@@ -1,14 +1,11 @@
 package store_test
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
@@ -155,17 +152,17 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 		m.DueIndex = "k" // most of this small table is overdue
 		s := open(t, store.Options{DSN: dsn, MaxOpenConns: 1, Orders: m})
 		reads := func() (orders []orderclose.Order, more bool, rows int) {
-			exec(t, s.DB(), "FLUSH STATUS")
-			orders, _, more, err := s.OverdueNow(t.Context(), 5*time.Second)
-			must.Do(t, err)
-			return orders, more, handlerReads(t, s.DB())
+			rows = rowsRead(t, s, func() {
+				var err error
+				orders, _, more, err = s.OverdueNow(t.Context(), 5*time.Second)
+				must.Do(t, err)
+			})
+			return orders, more, rows
 		}
 		orders, more, rows := reads()
 		expect.That(t, len(orders) == 3 && !more && rows <= 3+10, "%d rows were read, and found %+v, %v", rows, orders, more)
-		const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5)"
-		exec(t, admin.DB(), "INSERT INTO t_order (state, pay_deadline, tenant) SELECT 0, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 100 + a.d + 6 * b.d + 36 * "+
-			"c.d + 216 * e.d MINUTE, 'x' FROM "+
-			digit+" AS a, "+digit+" AS b, "+digit+" AS c, "+digit+" AS e")
+		exec(t, admin.DB(), "INSERT INTO t_order (state, pay_deadline, tenant)"+
+			" SELECT 0, UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 99 + seq MINUTE, 'x' FROM "+numbers(1296))
 		exec(t, admin.DB(), "UPDATE t_order SET pay_deadline = '2020-01-01' WHERE tenant = 'x' AND id % 2")
 		orders, more, rows = reads()
 		expect.That(t, len(orders) == 2 && more && rows <= 1000+20,
@@ -198,23 +195,24 @@ func TestEvidence_IsOfOrdersThatAreNotExcluded(t *testing.T) {
 	})
 }
 
+// hintsOf returns the hints on a mapping.
+func hintsOf(t *testing.T, dsn string, m *mapping.Mapping) string {
+	t.Helper()
+	return strings.Join(must.Get(open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context()))(t), "; ")
+}
+
 func TestMySQL_HintsSayThatEveryOrderIsExcluded(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		dsn := ownDatabase(t)
 		admin := openHidden(t, dsn)
-		hints := func(m *mapping.Mapping) string {
-			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context()))(t)
-			return strings.Join(notes, "; ")
-		}
 		const excluded = "orders.where or orders.not_before excludes every unpaid order"
 		for tenant, want := range map[string]bool{"Main": false, "main": true} {
-			got := hints(hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue(tenant)}))
+			got := hintsOf(t, dsn, hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue(tenant)}))
 			expect.That(t, strings.Contains(got, excluded) == want, "where tenant = %s: %s", tenant, got)
 		}
 		exec(t, admin.DB(), "DELETE FROM t_order WHERE state = 0")
-		if got := hints(hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue("main")})); strings.Contains(got, excluded) {
-			t.Errorf("without unpaid orders: %s", got)
-		}
+		got := hintsOf(t, dsn, hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue("main")}))
+		expect.That(t, !strings.Contains(got, excluded), "without unpaid orders: %s", got)
 	})
 }
 
@@ -246,8 +244,8 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 		} {
 			m := hiddenShop()
 			change(m)
-			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).MappingHints(t.Context()))(t)
-			said := strings.Contains(strings.Join(notes, "; "), "not every close changes the column update_time")
+			notes := hintsOf(t, dsn, m)
+			said := strings.Contains(notes, "not every close changes the column update_time")
 			expect.That(t, said == (name != "lock"), "%s: %q", name, notes)
 		}
 	})
@@ -259,29 +257,22 @@ func TestMySQL_TriggersThatCannotBeReadAreSaidToBeUnread(t *testing.T) {
 		dsn := ownDatabase(t)
 		admin := openHidden(t, dsn)
 		exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
-		cfg := must.Get(mysql.ParseDSN(dsn))(t)
-		cfg.User, cfg.Passwd = "u"+strings.ToLower(rand.Text()[:12]), ""
-		exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
-		defer exec(t, admin.DB(), "DROP USER "+cfg.User+"@'%'")
-		exec(t, admin.DB(), "GRANT SELECT ON `"+cfg.DBName+"`.t_order TO "+cfg.User+"@'%'")
-		hints := func(dsn string) string {
-			notes := must.Get(open(t, store.Options{DSN: dsn, Orders: hiddenShop()}).MappingHints(t.Context()))(t)
-			return strings.Join(notes, "; ")
-		}
+		own, change := newUser(t, admin, dsn)
+		change("GRANT", "SELECT ON t_order")
+		hints := func() string { return hintsOf(t, own, hiddenShop()) }
 		const unread, fires = "the triggers of t_order could not be read", "each close fires the triggers of table t_order: gives_back"
-		if got := hints(cfg.FormatDSN()); !strings.Contains(got, unread) || strings.Contains(got, fires) {
+		if got := hints(); !strings.Contains(got, unread) || strings.Contains(got, fires) {
 			t.Errorf("without the privilege: %s", got)
 		}
 		for _, grant := range []string{"t_order", "*"} {
-			exec(t, admin.DB(), "GRANT TRIGGER ON `"+cfg.DBName+"`."+grant+" TO "+cfg.User+"@'%'")
-			got := hints(cfg.FormatDSN())
+			change("GRANT", "TRIGGER ON "+grant)
+			got := hints()
 			expect.That(t, !strings.Contains(got, unread) && strings.Contains(got, fires), "with TRIGGER on %s: %s", grant, got)
 			exec(t, admin.DB(), "DROP TRIGGER IF EXISTS gives_back")
-			if got := hints(cfg.FormatDSN()); strings.Contains(got, unread) {
-				t.Errorf("without a trigger, with TRIGGER on %s: %s", grant, got)
-			}
+			got = hints()
+			expect.That(t, !strings.Contains(got, unread), "without a trigger, with TRIGGER on %s: %s", grant, got)
 			exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
-			exec(t, admin.DB(), "REVOKE TRIGGER ON `"+cfg.DBName+"`."+grant+" FROM "+cfg.User+"@'%'")
+			change("REVOKE", "TRIGGER ON "+grant)
 		}
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -93,9 +91,9 @@ func newMonthlyShop(t *testing.T) *monthlyShop {
 
 // user makes s.shop a user with the rights of a checkout, and those that docs/intake.md names.
 func (s *monthlyShop) user(dsn string) {
-	name := "oc_" + strings.ToLower(rand.Text()[:16])
 	grants := []string{"INSERT, SELECT, UPDATE ON " + s.tables[0], "INSERT, SELECT, UPDATE ON " + s.tables[1]}
 	if isPostgres(s.T) {
+		name := "oc_" + strings.ToLower(rand.Text()[:16])
 		exec(s.T, s.DB(), "CREATE ROLE "+name)
 		s.Cleanup(func() {
 			must.Get(s.DB().ExecContext(context.WithoutCancel(s.Context()), "DROP OWNED BY "+name+" CASCADE; DROP ROLE "+name))(s.T)
@@ -109,15 +107,9 @@ func (s *monthlyShop) user(dsn string) {
 		}
 		return
 	}
-	cfg := must.Get(mysql.ParseDSN(dsn))(s.T)
-	exec(s.T, s.DB(), "CREATE USER "+name+"@'%'")
-	s.Cleanup(func() { _, _ = s.DB().Exec("DROP USER " + name + "@'%'") })
-	for _, grant := range grants {
-		on, table, _ := strings.Cut(grant, " ON ")
-		exec(s.T, s.DB(), "GRANT "+on+" ON "+cfg.DBName+"."+table+" TO "+name+"@'%'")
-	}
-	cfg.User, cfg.Passwd = name, ""
-	db := must.Get(sql.Open("mysql", cfg.FormatDSN()))(s.T)
+	own, change := newUser(s.T, s.Store, dsn)
+	change("GRANT", grants...)
+	db := must.Get(sql.Open("mysql", own))(s.T)
 	s.Cleanup(func() { _ = db.Close() })
 	s.shop = func(statement string) error {
 		_, err := db.ExecContext(s.Context(), statement)

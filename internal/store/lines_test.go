@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // In a shop's own tables, the quantity of a line may be zero or negative.
@@ -22,59 +23,13 @@ func linesOfNothing(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
 	createTables(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
 		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
-	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
-	must.Do(t, err)
+	out := bisected(t, s, "gift", "back", "minus")
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
 		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
 		t.Errorf("%+v", out)
 	}
 	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"), "ink 0 100, nib 2 98", "the stock")
 	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', order_id, returned) FROM receipts"), `back {}, gift {"nib":2}`, "the receipts")
-}
-
-// A transaction that keeps the row of a SKU locked that every order of a batch has costs the
-// batch one lock wait, whatever its size, and later batches none.
-func TestMySQL_ABatchOfLockedOrdersWaitsOnce(t *testing.T) { eachServer(t, batchOfLockedOrders) }
-
-func batchOfLockedOrders(t *testing.T) {
-	dsn, timeouts := lockTimeouts(t, ownDatabase(t))
-	s := open(t, store.Options{DSN: dsn, Orders: spelling})
-	createTables(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
-	var reqs []orderclose.CloseRequest
-	for i := range 6 {
-		id := fmt.Sprintf("o%03d", i)
-		exec(t, s.DB(), "INSERT INTO o VALUES ('"+id+"', 0, 1)")
-		exec(t, s.DB(), "INSERT INTO l VALUES ('"+id+"', 'ink', 1)")
-		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
-	}
-	tx := begin(t, s.DB(), "SELECT sku FROM g WHERE sku = 'ink' FOR UPDATE")
-	for _, round := range []struct {
-		path  orderclose.Path
-		waits int64
-		also  []orderclose.CloseRequest // the first order has another SKU
-	}{
-		{orderclose.PathPipeline, 1, nil},
-		{orderclose.PathSweep, 0, nil},
-		{orderclose.PathPipeline, 0, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
-	} {
-		before := timeouts()
-		out := must.Get(closing.Bisect(t.Context(), s, round.path, append(slices.Clone(round.also), reqs...)))(t)
-		n := timeouts() - before
-		expect.That(t, n == round.waits || waitsLookLikeNOWAIT(t), "the batch has waited for a lock %d times, want %d", n, round.waits)
-		if round.also != nil {
-			expect.That(t, out[0].Verdict == orderclose.Closed, "an order of another SKU: %+v", out[0])
-			out = out[1:]
-		}
-		for _, o := range out {
-			expect.That(t, o.Verdict == orderclose.Contended && errors.Is(o.Err, orderclose.ErrContended) && !o.At.IsZero(),
-				"%+v; want it to be contended", o)
-		}
-	}
-	must.Do(t, tx.Rollback())
-	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
-	for _, o := range out {
-		expect.That(t, o.Verdict == orderclose.Closed, "after the rollback: %+v", o)
-	}
 }
 
 // Without the lock, a line whose removal is not committed would come back twice. What the lock does is played on real servers.
@@ -194,18 +149,14 @@ func TestMySQL_BinaryIDsAreMappedAsText(t *testing.T) { eachServer(t, binaryIDs)
 
 func binaryIDs(t *testing.T) {
 	dsn := ownDatabase(t)
-	s := open(t, store.Options{DSN: dsn, Orders: spelling})
-	for _, q := range []string{
+	s := openShop(t, dsn, storetest.Shop{Mapping: spelling},
 		"CREATE TABLE o (no BINARY(16) PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no))",
 		"CREATE TABLE l (no BINARY(16) NOT NULL, sku BINARY(4), n INT NOT NULL, KEY (no))",
 		"CREATE TABLE g (sku VARBINARY(4) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL)",
 		"INSERT INTO o VALUES (x'00112233445566778899aabbccddeeff', 0, 1)",
 		"INSERT INTO l VALUES (x'00112233445566778899aabbccddeeff', x'00ff1234', 1)",
 		"INSERT INTO g VALUES (x'00ff1234', 0, 100)",
-	} {
-		exec(t, s.DB(), q)
-	}
-	must.Do(t, s.Migrate(t.Context()))
+	)
 	err := s.CheckMapping(t.Context())
 	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
 		expect.That(t, err != nil && strings.Contains(err.Error(), path+": column"), "no problem with %s: %v", path, err)
@@ -222,8 +173,7 @@ func binaryIDs(t *testing.T) {
 	text.Stock = []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}}
 	s = open(t, store.Options{DSN: dsn, Orders: &text})
 	must.Do(t, s.CheckMapping(t.Context()))
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
-	must.Do(t, err)
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}}))(t)
 	got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g")
 	expect.That(t, out[0].Verdict == orderclose.Closed && got == "00FF1234 1 99", "%+v; the stock is %s", out, got)
 }

@@ -26,12 +26,9 @@ func prepay(t *testing.T, db *sql.DB, id int, meanwhile func()) bool {
 		return false
 	}
 	meanwhile()
-	res, err := db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR WHERE "+
-		"id = ? AND update_time = ?", status, id, updated)
-	must.Do(t, err)
-	n, err := res.RowsAffected()
-	must.Do(t, err)
-	return n == 1
+	res := must.Get(db.ExecContext(t.Context(), "UPDATE litemall_order SET order_status = ?, end_time = NULL, update_time = UTC_TIMESTAMP() + INTERVAL 8 HOUR"+
+		" WHERE id = ? AND update_time = ?", status, id, updated))(t)
+	return must.Get(res.RowsAffected())(t) == 1
 }
 
 // The shop reads an order, a close follows in the second in which the row was written, and then the shop writes what it
@@ -44,11 +41,8 @@ func TestMySQL_ACloseIsNotOverwrittenByAnOptimisticShop(t *testing.T) {
 			if !locked {
 				m.Lock = nil
 			}
-			s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
-			for _, ddl := range shop.DDL {
-				exec(t, s.DB(), ddl)
-			}
-			must.Do(t, s.Migrate(t.Context()))
+			shop.Mapping = &m
+			s := openShop(t, ownDatabase(t), shop)
 			must.Do(t, s.CheckMapping(t.Context()))
 			hints := must.Get(s.MappingHints(t.Context()))(t)
 			noted := fmt.Sprint(hints)

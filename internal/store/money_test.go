@@ -23,16 +23,14 @@ import (
 // ordersOf reads a topics.yaml with a section orders.
 func ordersOf(t *testing.T, head, orders string) *mapping.Mapping {
 	t.Helper()
-	cfg, err := config.Parse("topics.yaml", []byte(head+"\norders:"+orders))
-	must.Do(t, err)
+	cfg := must.Get(config.Parse("topics.yaml", []byte(head+"\norders:"+orders)))(t)
 	return cfg.Orders
 }
 
 // paid records a payment of 100 cents.
 func paid(t *testing.T, s *store.Store, order, payment string) (store.Recorded, error) {
 	t.Helper()
-	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	must.Do(t, err)
+	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 	r, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: order, PaymentID: payment, Amount: 100, Currency: "EUR"})
 	if err != nil {
 		must.Do(t, tx.Rollback())
@@ -42,11 +40,11 @@ func paid(t *testing.T, s *store.Store, order, payment string) (store.Recorded, 
 }
 
 func TestRecordPayment_FindsAnOrderInTheTableOfAnyMonth(t *testing.T) {
-	for _, server := range []string{"mariadb", "postgres"} {
+	on(t, func(t *testing.T) {
 		for _, on := range []string{"due", "created"} {
-			t.Run(server+"/"+on, func(t *testing.T) { ordersOfAnyMonth(t, on) })
+			t.Run(on, func(t *testing.T) { ordersOfAnyMonth(t, on) })
 		}
-	}
+	}, "mariadb", "postgres")
 }
 
 func ordersOfAnyMonth(t *testing.T, on string) {
@@ -61,10 +59,8 @@ func ordersOfAnyMonth(t *testing.T, on string) {
   shards: {on: `+on+`, zone: Asia/Shanghai, months: 3}
 `)
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: m})
-	now, err := s.Now(t.Context())
-	must.Do(t, err)
-	shanghai, err := time.LoadLocation("Asia/Shanghai")
-	must.Do(t, err)
+	now := must.Get(s.Now(t.Context()))(t)
+	shanghai := must.Get(time.LoadLocation("Asia/Shanghai"))(t)
 	for _, months := range []int{-40, -4, 0, 2, 4, 30} {
 		month := time.Date(now.In(shanghai).Year(), now.In(shanghai).Month()+time.Month(months), 15, 0, 0, 0, 0, shanghai)
 		table := "orders_" + month.Format("200601")
@@ -92,9 +88,8 @@ func ordersOfAnyMonth(t *testing.T, on string) {
 
 // The fix in the message works, and then a callback of the longest id is no other payment.
 func TestCheckMapping_RefusesAColumnThatCutsIDsOfPaymentsOff(t *testing.T) {
-	for _, server := range []string{"mariadb", "mysql", "postgres"} {
-		t.Run(server, func(t *testing.T) {
-			s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+	eachDatabase(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
   table: t_order
   id: {column: id, type: integer}
   status: {column: state, from: 0, to: 4, paid: [1], closed: [5]}
@@ -103,51 +98,47 @@ func TestCheckMapping_RefusesAColumnThatCutsIDsOfPaymentsOff(t *testing.T) {
   items: none
   stock: none
 `)})
-			exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, pay_no VARCHAR(32) NULL)")
-			exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
-			now, err := s.Now(t.Context())
-			must.Do(t, err)
-			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.Add(time.Hour).UnixMilli()))
-			broken, ok := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
-			must.That(t, ok && len(broken.Problems) == 1 && strings.Contains(broken.Error(), "ids of payments have up to 64 bytes"),
-				"a column of 32 characters: %v", broken)
-			fix := broken.Problems[0].Fix
-			exec(t, s.DB(), fix)
-			must.Do(t, s.CheckMapping(t.Context()))
-			must.Do(t, s.Migrate(t.Context()))
-			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
-				got, err := paid(t, s, "1", strings.Repeat("p", orderclose.MaxIDBytes))
-				expect.That(t, got == want, "%q, %v; want %q", got, err, want)
-			}
-		})
-	}
+		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, pay_no VARCHAR(32) NULL)")
+		exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
+		now := must.Get(s.Now(t.Context()))(t)
+		exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.Add(time.Hour).UnixMilli()))
+		broken, ok := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
+		must.That(t, ok && len(broken.Problems) == 1 && strings.Contains(broken.Error(), "ids of payments have up to 64 bytes"),
+			"a column of 32 characters: %v", broken)
+		fix := broken.Problems[0].Fix
+		exec(t, s.DB(), fix)
+		must.Do(t, s.CheckMapping(t.Context()))
+		must.Do(t, s.Migrate(t.Context()))
+		for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
+			got, err := paid(t, s, "1", strings.Repeat("p", orderclose.MaxIDBytes))
+			expect.That(t, got == want, "%q, %v; want %q", got, err, want)
+		}
+	})
 }
 
 // TestRecordPayment_IsCountedByItsResult: a payment that is refused leaves no row, so only its count tells of it.
 func TestRecordPayment_IsCountedByItsResult(t *testing.T) {
-	for _, server := range []string{"mariadb", "postgres"} {
-		t.Run(server, func(t *testing.T) {
-			dsn, registry := migratedDatabase(t), prometheus.NewRegistry()
-			orders := must.Get(sqlclose.New(sqlclose.Options{DSN: dsn, Registerer: registry}))(t)
-			defer orders.Close()
-			s := openMigrated(t, store.Options{DSN: dsn})
-			overdue(t, s, "a")
-			for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"},
-				{OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
-				tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-				if _, err := orders.RecordPayment(t.Context(), orderclose.SQL(tx), p); err != nil {
-					must.Do(t, tx.Rollback())
-					continue
-				}
-				must.Do(t, tx.Commit())
+	on(t, func(t *testing.T) {
+		dsn, registry := migratedDatabase(t), prometheus.NewRegistry()
+		orders := must.Get(sqlclose.New(sqlclose.Options{DSN: dsn, Registerer: registry}))(t)
+		defer orders.Close()
+		s := openMigrated(t, store.Options{DSN: dsn})
+		overdue(t, s, "a")
+		for _, p := range []sqlclose.Payment{{OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p1"}, {OrderID: "a", ID: "p2"},
+			{OrderID: "none", ID: "p3"}, {OrderID: "a"}} {
+			tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
+			if _, err := orders.RecordPayment(t.Context(), orderclose.SQL(tx), p); err != nil {
+				must.Do(t, tx.Rollback())
+				continue
 			}
-			got := map[string]int{}
-			for _, m := range must.Get(registry.Gather())(t)[0].Metric {
-				got[m.Label[0].GetValue()] = int(m.Counter.GetValue())
-			}
-			expect.Same(t, got, map[string]int{"paid": 1, "already_paid": 1, "paid_late": 1, "no_order": 1, "bad_payment": 1, "unnamed_status": 0}, "calls")
-		})
-	}
+			must.Do(t, tx.Commit())
+		}
+		got := map[string]int{}
+		for _, m := range must.Get(registry.Gather())(t)[0].Metric {
+			got[m.Label[0].GetValue()] = int(m.Counter.GetValue())
+		}
+		expect.Same(t, got, map[string]int{"paid": 1, "already_paid": 1, "paid_late": 1, "no_order": 1, "bad_payment": 1, "unnamed_status": 0}, "calls")
+	}, "mariadb", "postgres")
 }
 
 // beforeUpdate creates a trigger of the table orders: on PostgreSQL with an assignment by :=, on MySQL by SET.
@@ -164,94 +155,29 @@ func beforeUpdate(t *testing.T, s *store.Store, condition, then string) {
 
 // A trigger of the shop keeps the old status without an error. The order fails alone, and nothing of it changes.
 func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
-	for _, server := range []string{"mariadb", "mysql", "postgres"} {
-		t.Run(server, func(t *testing.T) {
-			s := openMigrated(t, store.Options{})
-			for _, id := range []string{"a", "b", "c"} {
-				overdue(t, s, id)
-			}
-			beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
-			out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
-			must.Do(t, err)
-			if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger has set another one") ||
-				out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
-				t.Errorf("%+v", out)
-			}
-			for _, c := range []struct{ query, want string }{
-				{"SELECT CONCAT(id, ' ', status) FROM orders ORDER BY id", "a 0, b 2, c 2"}, {"SELECT order_id FROM receipts ORDER BY order_id", "b, c"},
-				{"SELECT order_id FROM outbox_events ORDER BY order_id", "b, c"}, {"SELECT CONCAT(available, ' ', reserved) FROM stock", "999 1"},
-			} {
-				got := texts(t, s, c.query)
-				expect.That(t, got == c.want, "%s: %s, want %s", c.query, got, c.want)
-			}
-			if r, err := paid(t, s, "a", "p1"); err == nil {
-				t.Errorf("a payment of the order that stays unpaid: %q", r)
-			}
-			if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "a"}}); err == nil || errors.Is(err, orderclose.ErrUnavailable) {
-				t.Errorf("an order that the provider says was paid: %v", err)
-			}
-		})
-	}
-}
-
-// A trigger is created while a closer runs. On PostgreSQL it may run in the commit. A trial and a payment see what it did too.
-func TestCloseOrders_SeesWhatALaterTriggerDid(t *testing.T) { eachDatabase(t, laterTriggers) }
-
-func laterTriggers(t *testing.T) {
-	const keeps, caps = "do not have the status", "a trigger has changed it"
-	cases := []struct{ table, ddl, says string }{
-		{"orders", "BEFORE UPDATE ON orders FOR EACH ROW SET NEW.status = OLD.status", keeps},
-		{"outbox_events", "AFTER INSERT ON outbox_events FOR EACH ROW UPDATE orders SET status = 0 WHERE id = NEW.order_id", keeps},
-		{"stock", "BEFORE UPDATE ON stock FOR EACH ROW SET NEW.available = LEAST(NEW.available, 997)", caps},
-		{"stock", "BEFORE UPDATE ON stock FOR EACH ROW SET NEW.reserved = OLD.reserved", caps},
-	}
-	if isPostgres(t) {
-		cases = []struct{ table, ddl, says string }{
-			{"orders", "BEFORE UPDATE ON orders|NEW.status := OLD.status;", keeps},
-			{"orders", "AFTER UPDATE ON orders|UPDATE orders SET status = 0 WHERE id = NEW.id AND status <> 0;", keeps},
-			{"outbox_events", "AFTER INSERT ON outbox_events|UPDATE orders SET status = 0 WHERE id = NEW.order_id;", keeps},
-			{"outbox_events", "CONSTRAINT AFTER INSERT ON outbox_events DEFERRABLE INITIALLY DEFERRED|UPDATE orders SET status = 0 WHERE id = NEW.order_id;", keeps},
-			{"stock", "BEFORE UPDATE ON stock|NEW.available := LEAST(NEW.available, 997);", caps},
-			{"stock", "CONSTRAINT AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED|UPDATE stock SET available = 900 WHERE available > 900;", caps},
-		}
-	}
-	for _, c := range cases {
+	eachDatabase(t, func(t *testing.T) {
 		s := openMigrated(t, store.Options{})
-		for _, id := range []string{"a", "b", "c"} {
-			overdue(t, s, id)
+		overdue(t, s, "a", "b", "c")
+		beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
+		out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
+		if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger has set another one") ||
+			out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
+			t.Errorf("%+v", out)
 		}
-		closeIt := func(id string) error {
-			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: id}})
-			return err
+		for _, c := range []struct{ query, want string }{
+			{"SELECT CONCAT(id, ' ', status) FROM orders ORDER BY id", "a 0, b 2, c 2"}, {"SELECT order_id FROM receipts ORDER BY order_id", "b, c"},
+			{"SELECT order_id FROM outbox_events ORDER BY order_id", "b, c"}, {"SELECT CONCAT(available, ' ', reserved) FROM stock", "999 1"},
+		} {
+			got := texts(t, s, c.query)
+			expect.That(t, got == c.want, "%s: %s, want %s", c.query, got, c.want)
 		}
-		must.Do(t, closeIt("a"))
-		head, body, pg := strings.Cut(c.ddl, "|")
-		constraint, head, _ := strings.Cut(" "+head, "CONSTRAINT")
-		if head == "" {
-			constraint, head = "", constraint
-		} else {
-			constraint = "CONSTRAINT "
+		if r, err := paid(t, s, "a", "p1"); err == nil {
+			t.Errorf("a payment of the order that stays unpaid: %q", r)
 		}
-		if pg {
-			exec(t, s.DB(), "CREATE FUNCTION later() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "+body+" RETURN NEW; END $$")
-			exec(t, s.DB(), "CREATE "+constraint+"TRIGGER later "+head+" FOR EACH ROW EXECUTE FUNCTION later()")
-		} else {
-			exec(t, s.DB(), "CREATE TRIGGER later "+head)
+		if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "a"}}); err == nil || errors.Is(err, orderclose.ErrUnavailable) {
+			t.Errorf("an order that the provider says was paid: %v", err)
 		}
-		expect.Says(t, closeIt("b"), c.says, "a close with %s", c.ddl)
-		expect.Says(t, expect.Err(s.TryClose(t.Context())), c.says, "a trial with %s", c.ddl)
-		if _, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "c"}}); (err == nil) != (c.table == "stock") {
-			t.Errorf("paid by asking with %s: %v", c.ddl, err)
-		}
-		expect.Equal(t, texts(t, s, "SELECT CONCAT(available, ' ', reserved) FROM stock"), "998 2", "with %s the stock", c.ddl)
-		if drop := "DROP TRIGGER later"; pg {
-			exec(t, s.DB(), drop+" ON "+c.table)
-			exec(t, s.DB(), "DROP FUNCTION later()")
-		} else {
-			exec(t, s.DB(), drop)
-		}
-		must.Do(t, closeIt("b"))
-	}
+	})
 }
 
 // A trigger raises an error for one order that otherwise says that the server cannot work.
@@ -259,27 +185,21 @@ func TestCloseOrders_AnErrorThatIsRaisedForOneOrderIsThatOrders(t *testing.T) {
 	for _, code := range []string{"55000", "0A000", "42883", "42501", "57014", "XX000", "28000", "53400"} {
 		t.Run("postgres/"+code, func(t *testing.T) {
 			s := openMigrated(t, store.Options{})
-			for _, id := range []string{"a", "b", "c"} {
-				overdue(t, s, id)
-			}
+			overdue(t, s, "a", "b", "c")
 			beforeUpdate(t, s, "NEW.id = 'b'", "RAISE EXCEPTION 'not this order' USING ERRCODE = '"+code+"'")
 			oneIsRefused(t, s)
 		})
 	}
-	for _, server := range []string{"mariadb", "mysql"} {
-		t.Run(server, func(t *testing.T) {
-			s := openMigrated(t, store.Options{})
-			for _, id := range []string{"a", "b", "c"} {
-				overdue(t, s, id)
-			}
-			exec(t, s.DB(), "CREATE TABLE gone (id INT)")
-			beforeUpdate(t, s, "NEW.id = 'b'", "DELETE FROM gone")
-			exec(t, s.DB(), "DROP TABLE gone")
-			exec(t, s.DB(), "DROP TRIGGER keep")
-			beforeUpdate(t, s, "NEW.id = 'b'", "SIGNAL SQLSTATE '42S02' SET MYSQL_ERRNO = 1146, MESSAGE_TEXT = 'not this order'")
-			oneIsRefused(t, s)
-		})
-	}
+	eachServer(t, func(t *testing.T) {
+		s := openMigrated(t, store.Options{})
+		overdue(t, s, "a", "b", "c")
+		exec(t, s.DB(), "CREATE TABLE gone (id INT)")
+		beforeUpdate(t, s, "NEW.id = 'b'", "DELETE FROM gone")
+		exec(t, s.DB(), "DROP TABLE gone")
+		exec(t, s.DB(), "DROP TRIGGER keep")
+		beforeUpdate(t, s, "NEW.id = 'b'", "SIGNAL SQLSTATE '42S02' SET MYSQL_ERRNO = 1146, MESSAGE_TEXT = 'not this order'")
+		oneIsRefused(t, s)
+	})
 }
 
 func oneIsRefused(t *testing.T, s *store.Store) {
@@ -308,13 +228,10 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 			overdue(t, first, "b")
 			exec(t, first.DB(), "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || quote_ident(current_database()) || ' SET synchronous_commit = "+c.set+"'; END $$")
 			s := open(t, store.Options{DSN: dsn})
-			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
-			must.Do(t, err)
-			shop := pgxPool(t, dsn)
-			tx, err := shop.BeginTx(t.Context(), nil)
-			must.Do(t, err)
-			_, err = s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"})
-			must.Do(t, err)
+			must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
+			shop := closed(t, must.Get(sql.Open("pgx", dsn))(t))
+			tx := must.Get(shop.BeginTx(t.Context(), nil))(t)
+			must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"}))(t)
 			must.Do(t, tx.Commit())
 			got := texts(t, s, "SELECT CONCAT(value, ' ', COUNT(*)) FROM seen GROUP BY value")
 			expect.That(t, got == c.want+" 3", "synchronous_commit %s: the UPDATEs of a close and of a payment have %s, want %s in all 3", c.set, got, c.want)
@@ -322,42 +239,30 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 	}
 }
 
-// pgxPool opens a pool of the shop.
-func pgxPool(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", dsn)
-	must.Do(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 // On a server that does not write each commit to disk, the doctor says so.
 func TestUnsafe_NamesASettingThatLosesCommits(t *testing.T) {
-	for _, server := range []string{"mariadb", "mysql"} {
-		t.Run(server, func(t *testing.T) {
-			s := open(t, store.Options{DSN: ownDatabase(t)})
-			var flush, log, syncs int
-			must.Do(t, s.DB().QueryRow("SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog").Scan(&flush, &log, &syncs))
-			want := ""
-			if flush != 1 {
-				want = fmt.Sprintf("innodb_flush_log_at_trx_commit is %d: ", flush)
-			} else if log == 1 && syncs != 1 {
-				want = fmt.Sprintf("sync_binlog is %d: ", syncs)
-			}
-			got, err := s.Unsafe(t.Context())
-			if must.Do(t, err); (got == "") != (want == "") || !strings.HasPrefix(got, want) {
-				t.Errorf("%q, want %q", got, want)
-			}
-			t.Log(got)
-		})
-	}
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t)})
+		var flush, log, syncs int
+		must.Do(t, s.DB().QueryRow("SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog").Scan(&flush, &log, &syncs))
+		want := ""
+		if flush != 1 {
+			want = fmt.Sprintf("innodb_flush_log_at_trx_commit is %d: ", flush)
+		} else if log == 1 && syncs != 1 {
+			want = fmt.Sprintf("sync_binlog is %d: ", syncs)
+		}
+		got, err := s.Unsafe(t.Context())
+		if must.Do(t, err); (got == "") != (want == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		t.Log(got)
+	})
 }
 
 // A trial prints a local time as the column holds it. The time of the close is eight hours ahead of UTC, and has no Z.
 func TestTryClose_PrintsLocalTimesWithoutAZone(t *testing.T) {
-	for _, server := range []string{"mariadb", "mysql", "postgres"} {
-		t.Run(server, func(t *testing.T) {
-			s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+	eachDatabase(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
   table: t_order
   id: {column: id, type: integer}
   status: {column: state, from: 0, to: 4, paid: [1], closed: [5]}
@@ -366,20 +271,18 @@ func TestTryClose_PrintsLocalTimesWithoutAZone(t *testing.T) {
   items: none
   stock: none
 `)})
-			column := "DATETIME"
-			if server == "postgres" {
-				column = "TIMESTAMP(0)"
-			}
-			exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, finish_time "+column+" NULL)")
-			exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
-			must.Do(t, s.Migrate(t.Context()))
-			now, err := s.Now(t.Context())
-			must.Do(t, err)
-			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.UnixMilli()))
-			trial, err := s.TryClose(t.Context())
-			want := "finish_time - -> " + now.Add(8*time.Hour).UTC().Format("2006-01-02 15:")
-			got := fmt.Sprint(trial.Changes)
-			expect.That(t, err == nil && strings.Contains(got, want) && !strings.Contains(got, "Z"), "%s, %v; want %s", got, err, want)
-		})
-	}
+		column := "DATETIME"
+		if isPostgres(t) {
+			column = "TIMESTAMP(0)"
+		}
+		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT NOT NULL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, finish_time "+column+" NULL)")
+		exec(t, s.DB(), "CREATE INDEX st ON t_order (state, due, id)")
+		must.Do(t, s.Migrate(t.Context()))
+		now := must.Get(s.Now(t.Context()))(t)
+		exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES (1, 0, %d)", now.UnixMilli()))
+		trial, err := s.TryClose(t.Context())
+		want := "finish_time - -> " + now.Add(8*time.Hour).UTC().Format("2006-01-02 15:")
+		got := fmt.Sprint(trial.Changes)
+		expect.That(t, err == nil && strings.Contains(got, want) && !strings.Contains(got, "Z"), "%s, %v; want %s", got, err, want)
+	})
 }

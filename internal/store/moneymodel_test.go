@@ -322,8 +322,7 @@ func (m *moneyWorld) givesBack() {
 				}
 			}
 		}
-		_, err := m.s.ResolveLate(m.Context(), p.ID, how, "ann")
-		must.Do(m.T, err)
+		must.Get(m.s.ResolveLate(m.Context(), p.ID, how, "ann"))(m.T)
 		m.did("late payment %q (%s, perhaps same as %v): %s", id, p.Source, p.PerhapsSame, how)
 	}
 }

@@ -5,14 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
@@ -24,15 +22,13 @@ func mall(t *testing.T) storetest.Shop { return examples(t)[3] }
 // openMall opens a database with the tables of mall. Each order is {id, member, points} and was due an hour ago; each has used a coupon of the kind 7.
 func openMall(t *testing.T, dsn string, m *mapping.Mapping, orders ...[3]int) *store.Store {
 	t.Helper()
-	s := open(t, store.Options{DSN: dsn, Orders: m})
+	shop := mall(t)
+	shop.Mapping = m
+	s := openShop(t, dsn, shop)
 	exec := func(query string, args ...any) {
 		t.Helper()
-		must.Get(s.DB().ExecContext(t.Context(), query, args...))(t)
+		exec(t, s.DB(), query, args...)
 	}
-	for _, ddl := range mall(t).DDL {
-		exec(ddl)
-	}
-	must.Do(t, s.Migrate(t.Context()))
 	exec("INSERT INTO pms_sku_stock (id, stock, lock_stock) VALUES (10, 100, 50)")
 	for _, o := range orders {
 		exec("INSERT IGNORE INTO ums_member (id, integration) VALUES (?, 100)", o[1])
@@ -86,39 +82,15 @@ func TestMySQL_StatementsOfACloseChangeTheRowsOfItsOrders(t *testing.T) {
 	})
 }
 
-func TestMySQL_StatementsOfACommitInDoubtRunOnce(t *testing.T) {
-	eachServer(t, func(t *testing.T) {
-		for want, cut := range map[string]func(*testkit.Proxy, []byte) <-chan struct{}{
-			"[closed closed]": (*testkit.Proxy).CutBefore, "[already_closed already_closed]": (*testkit.Proxy).CutAnswer,
-		} {
-			proxy, dsn := throughProxy(t, ownDatabase(t))
-			s := openMall(t, dsn, mall(t).Mapping, [3]int{1, 1, 5}, [3]int{2, 1, 5})
-			broken := cut(proxy, testkit.MySQLCommit)
-			_, err := closeOrders(t, s, "1", "2")
-			wantError(t, err, orderclose.ErrUnavailable)
-			<-broken
-			got, want := fmt.Sprint(settled(t, s, "1", "2"), mallState(t, s.DB())), want+"1:0 1:0 1=110 48"
-			expect.That(t, got == want, "%s; want %s", got, want)
-		}
-	})
-}
-
 // A checkout locks the coupon of one order. The other orders of the batch are closed without it.
 func TestMySQL_ALockedRowOfAStatementDelaysItsOrderOnly(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		s := openMall(t, ownDatabase(t), mall(t).Mapping, [3]int{1, 1, 0}, [3]int{2, 2, 0}, [3]int{3, 3, 0})
-		checkout, err := s.DB().BeginTx(t.Context(), nil)
-		must.Do(t, err)
-		defer func() { _ = checkout.Rollback() }()
-		_, err = checkout.ExecContext(t.Context(), "UPDATE sms_coupon_history SET use_time = NULL WHERE member_id = 2")
-		must.Do(t, err)
-		_, err = closeOrders(t, s, "1", "2", "3")
-		wantError(t, err, orderclose.ErrContended)
-		_, err = closeOrders(t, s, "1", "3")
-		must.Do(t, err)
+		checkout := begin(t, s.DB(), "UPDATE sms_coupon_history SET use_time = NULL WHERE member_id = 2")
+		wantError(t, expect.Err(closeOrders(t, s, "1", "2", "3")), orderclose.ErrContended)
+		must.Get(closeOrders(t, s, "1", "3"))(t)
 		must.Do(t, checkout.Rollback())
-		_, err = closeOrders(t, s, "2")
-		must.Do(t, err)
+		must.Get(closeOrders(t, s, "2"))(t)
 		got, want := mallState(t, s.DB()), "1:0 2:0 3:0 1=100 2=100 3=100 47"
 		expect.That(t, got == want, "%s; want %s", got, want)
 	})

@@ -18,10 +18,12 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -41,7 +43,8 @@ func ownConfig(t *testing.T, dsn string, dialled *atomic.Int64) store.Options {
 	}
 	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.ParseTime, cfg.Loc, cfg.ClientFoundRows = false, must.Get(time.LoadLocation("Asia/Tokyo"))(t), true
-	cfg.Params, cfg.DialFunc = map[string]string{"time_zone": "'+03:00'"}, dial
+	cfg.Params = map[string]string{"time_zone": "'+03:00'", "sql_mode": "''", "transaction_isolation": "'SERIALIZABLE'"}
+	cfg.DialFunc = dial
 	return store.Options{MySQL: cfg}
 }
 
@@ -53,7 +56,10 @@ func connectsByOwnConfig(t *testing.T) {
 	must.Do(t, s.Migrate(t.Context()))
 	must.That(t, dialled.Load() > 0, "the store has dialled by itself")
 	exec(t, s.DB(), "INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 10, 0)")
-	overdue(t, s, "a")
+	overdue(t, s, "a", "b")
+	for _, want := range []shopdb.Answer{shopdb.AnswerPaid, shopdb.AlreadyPaid} { // the second changes nothing
+		expect.Equal(t, must.Get(scenario.OrdersOf(s).Pay(t.Context(), "b", "p"))(t), want, "a payment")
+	}
 	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
 	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[0].Remaining() <= -time.Minute, "%+v, %v", out, err)
 	query, want := "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout, ' ', @@sql_mode)", "+00:00 2 STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
@@ -97,7 +103,7 @@ func TestOwnConfig_IsRefused(t *testing.T) {
 func TestOpen_AStatementWithoutAnAnswerEnds(t *testing.T) { eachDatabase(t, withoutAnswer) }
 
 func withoutAnswer(t *testing.T) {
-	proxy, dsn := throughProxy(t, migratedDatabase(t))
+	proxy, dsn := storetest.Through(t, migratedDatabase(t))
 	o := store.Options{DSN: dsn}.WithLimit(time.Second)
 	if !isPostgres(t) {
 		cfg := must.Get(mysql.ParseDSN(dsn))(t)
@@ -154,24 +160,33 @@ func closed(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// A payment is recorded in a transaction of the program, with the settings of its pool.
-func TestPostgresPool_APaymentIsRecordedInAnyTransaction(t *testing.T) {
-	onPostgres(t, recordedInAnyTransaction)
+// mysqlPool opens a pool with settings that a Store refuses: the server's times in another zone and as text, counts of found rows, a limit of rows.
+func mysqlPool(t *testing.T, dsn string) *sql.DB {
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
+	cfg.ParseTime, cfg.ClientFoundRows, cfg.Loc, cfg.InterpolateParams = false, true, time.FixedZone("shop", 8*3600), false
+	cfg.Params = map[string]string{"time_zone": "'-05:00'", "sql_mode": "''", "sql_select_limit": "1"}
+	return closed(t, sql.OpenDB(must.Get(mysql.NewConnector(cfg))(t)))
 }
 
-func recordedInAnyTransaction(t *testing.T) {
-	dsn := migratedDatabase(t)
-	s := openMigrated(t, store.Options{DSN: dsn})
-	for name, openPool := range pgxPools {
-		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, dsn)
-			overdue(t, s, name)
-			for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
-				tx := must.Get(pool.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-				got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: name, PaymentID: "p", Amount: 100, Currency: "EUR"})
-				expect.That(t, err == nil && got == want, "%v, %v; want %v", got, err, want)
-				must.Do(t, tx.Commit())
+// A transaction of the program, with the settings of its pool, is lent. On MySQL and MariaDB it may be at REPEATABLE READ, their default.
+func TestTransactions_OfAnyPoolOfTheShopAreLent(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		pools, level := map[string]func(*testing.T, string) *sql.DB{"odd settings": mysqlPool}, sql.LevelRepeatableRead
+		if isPostgres(t) {
+			pools, level = pgxPools, sql.LevelReadCommitted
+		}
+		ways := map[string]storetest.Begin{}
+		for name, open := range pools {
+			ways[name] = func(t *testing.T, _ *sql.DB, dsn string) (orderclose.Tx, func(bool) error) {
+				tx := must.Get(open(t, dsn).BeginTx(t.Context(), &sql.TxOptions{Isolation: level}))(t)
+				return orderclose.SQL(tx), func(commit bool) error {
+					if commit {
+						return tx.Commit()
+					}
+					return tx.Rollback()
+				}
 			}
-		})
-	}
+		}
+		storetest.Transactions(t, server(t), ways)
+	})
 }

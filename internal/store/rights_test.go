@@ -3,13 +3,9 @@ package store_test
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
@@ -20,42 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The privileges in docs/data/access.yaml suffice for a reminder, for a close, for publishing their events from the
-// outbox, for a sweep and for a late payment.
-func TestMySQL_TheDocumentedPrivilegesSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
-
-func rightsSuffice(t *testing.T) {
-	dsn, shop := ownDatabase(t), examples(t)[0]
-	admin := openShop(t, dsn, shop, "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')",
-		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
-	s := open(t, store.Options{DSN: asUserOf(t, admin, dsn, shop), Orders: shop.Mapping})
-
-	must.Do(t, s.Migrated(t.Context()))
-	must.Do(t, s.CheckMapping(t.Context()))
-	must.Do(t, s.Writable(t.Context()))
-	must.Do(t, s.Probe(t.Context()))
-	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (2, 'WAIT_PAY', '2026-01-01', '2036-01-01')")
-	waiting := must.Get(s.DueBetween(t.Context(), time.Now(), time.Now().Add(20*365*24*time.Hour), orderclose.Order{}, 10))(t)
-	late, _, err := s.Remind(t.Context(), []store.Reminder{{Order: waiting[0], Deadline: waiting[0].Due, Before: time.Hour}})
-	if must.Do(t, err); len(late) != 1 {
-		t.Errorf("%d reminders", len(late))
-	}
-	must.Do(t, s.ForgetReminders(t.Context(), time.Now()))
-	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}))(t)
-	expect.That(t, out[0].Verdict == orderclose.Closed, "%+v", out)
-	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, publishAll)
-	if must.Do(t, err); n != 2 {
-		t.Errorf("%d events", n)
-	}
-	must.Get(s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll))(t)
-	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-	recorded, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "1", PaymentID: "p"})
-	must.Do(t, errors.Join(err, tx.Commit()))
-	expect.That(t, recorded == store.RecordedLate, "payment after the close: %s", recorded)
-	must.Do(t, s.EndSweep(t.Context(), "p", time.Now().Truncate(time.Hour), "finished", 0))
-	must.Get(s.AuditParts(t.Context()))(t)
-}
-
 // asUserOf creates a user with the privileges of docs/data/access.yaml, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
@@ -64,41 +24,26 @@ func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop)
 
 func asUserWith(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop, rows rights.Rows) string {
 	t.Helper()
-	cfg := must.Get(mysql.ParseDSN(dsn))(t)
-	user := "oc_" + strings.ToLower(rand.Text()[:16])
-	exec(t, admin.DB(), "CREATE USER "+user+"@'%'")
-	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + user + "@'%'") })
+	own, change := newUser(t, admin, dsn)
 	names := map[string]string{"orders": shop.Mapping.Orders, "order_items": shop.Mapping.Items.Table, "stock": shop.Mapping.Stock[0].Table}
 	for _, g := range rows.Grants() {
-		exec(t, admin.DB(), "GRANT "+strings.Join(g.Privileges, ", ")+" ON "+cfg.DBName+"."+cmp.Or(names[g.Table], g.Table)+" TO "+user+"@'%'")
+		change("GRANT", strings.Join(g.Privileges, ", ")+" ON "+cmp.Or(names[g.Table], g.Table))
 	}
-	cfg.User, cfg.Passwd = user, ""
-	return cfg.FormatDSN()
+	return own
 }
 
 // A user who may write only the columns that a close changes can close orders.
 func TestMySQL_UpdateOnTheWrittenColumnsSuffices(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
-		admin := openMigrated(t, store.Options{})
+		dsn := migratedDatabase(t)
+		admin := openMigrated(t, store.Options{DSN: dsn})
 		overdue(t, admin, "order")
-		var name string
-		must.Do(t, admin.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
-		cfg := must.Get(mysql.ParseDSN(realDSN(t)))(t)
-		cfg.DBName, cfg.User, cfg.Passwd = name, "oc_"+strings.ToLower(rand.Text()[:16]), ""
-		exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%'")
-		defer exec(t, admin.DB(), "DROP USER "+cfg.User+"@'%'")
-		for table, privileges := range map[string]string{
-			"orders": "SELECT, UPDATE (status, closed_at, version)", "stock": "SELECT, UPDATE (available, reserved)",
-			"order_items": "SELECT, UPDATE (line_no)", "receipts": "INSERT", "outbox_events": "INSERT", "pauses": "SELECT",
-		} {
-			exec(t, admin.DB(), "GRANT "+privileges+" ON "+name+"."+table+" TO "+cfg.User+"@'%'")
-		}
-		s := open(t, store.Options{DSN: cfg.FormatDSN()})
+		own, change := newUser(t, admin, dsn)
+		change("GRANT", "SELECT, UPDATE (status, closed_at, version) ON orders", "SELECT, UPDATE (available, reserved) ON stock",
+			"SELECT, UPDATE (line_no) ON order_items", "INSERT ON receipts", "INSERT ON outbox_events", "SELECT ON pauses")
+		s := open(t, store.Options{DSN: own})
 		must.Do(t, s.Writable(t.Context()))
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "order"}})
-		if must.Do(t, err); out[0].Verdict != orderclose.Closed {
-			t.Errorf("%+v", out)
-		}
+		wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "order"})
 	})
 }
 
@@ -140,18 +85,15 @@ func publishAll(_ context.Context, rows []wire.OutboxRow) (done []int64) {
 	return done
 }
 
-// If available is NULL, a close would remove stock from reserved and lose it.
-func TestMySQL_StockIsNotAddedToNULL(t *testing.T) { eachServer(t, stockIsNotAddedToNULL) }
-
-func stockIsNotAddedToNULL(t *testing.T) {
-	shop := examples(t)[0]
-	s := openShop(t, ownDatabase(t), shop, "ALTER TABLE t_goods_stock MODIFY free INT NULL",
-		"INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')",
-		"INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)", "INSERT INTO t_goods_stock VALUES (10, NULL, 5)")
-	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
-	expect.That(t, err != nil && strings.Contains(err.Error(), "NULL"), "the order was closed, or nothing says why not: %v", err)
-	exec(t, s.DB(), "UPDATE t_goods_stock SET free = 1")
-	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err != nil {
-		t.Error(err)
-	}
+// The server does not list tables on which the user has no privilege.
+func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := migratedDatabase(t)
+		own, change := newUser(t, openMigrated(t, store.Options{DSN: dsn}), dsn)
+		change("GRANT", "SELECT ON orders")
+		err := open(t, store.Options{DSN: own}).Migrated(t.Context())
+		expect.Says(t, err, "grant SELECT on the table orderclose_schema", "a missing grant")
+		change("GRANT", "SELECT ON *")
+		must.Do(t, open(t, store.Options{DSN: own}).Migrated(t.Context()))
+	})
 }

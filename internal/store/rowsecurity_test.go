@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // Policies hide the orders of another tenant. The user neither owns the tables nor may bypass the policies.
@@ -27,8 +28,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
   on_close: ["UPDATE t_coupon SET used = false WHERE oid IN ({ids})"]
 `)
 		dsn := ownDatabase(t)
-		owner := open(t, store.Options{DSN: dsn, Orders: m})
-		for _, ddl := range []string{
+		owner := openShop(t, dsn, storetest.Shop{Mapping: m},
 			"CREATE TABLE t_order (id BIGINT PRIMARY KEY, tenant INT NOT NULL, state INT NOT NULL, due BIGINT NOT NULL)",
 			"CREATE INDEX st ON t_order (state, due, id)",
 			"CREATE TABLE t_line (id SERIAL PRIMARY KEY, oid BIGINT NOT NULL, sku TEXT NOT NULL, num INT NOT NULL)",
@@ -37,10 +37,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 			"CREATE TABLE t_coupon (oid BIGINT NOT NULL, used BOOLEAN NOT NULL)",
 			"CREATE INDEX oc ON t_coupon (oid)",
 			"INSERT INTO t_order VALUES (1, 1, 0, 1000), (2, 2, 0, 1000)",
-		} {
-			exec(t, owner.DB(), ddl)
-		}
-		must.Do(t, owner.Migrate(t.Context()))
+		)
 		role := must.Get(url.Parse(dsn))(t)
 		name := "closer_" + strings.TrimPrefix(role.Path, "/")
 		exec(t, owner.DB(), "CREATE ROLE "+name+" LOGIN")
@@ -78,9 +75,7 @@ func TestPostgres_RowSecurityThatHidesOrdersIsRefused(t *testing.T) {
 				_, err := paid(t, closer, "1", "p1")
 				expect.That(t, err != nil && strings.Contains(err.Error(), "row-level security"), "a payment with policies of %s: %v", table, err)
 			}
-			if _, err := closer.AuditParts(t.Context()); err == nil || !strings.Contains(err.Error(), "row-level security of table "+table+" applies") {
-				t.Errorf("an audit with policies of %s: %v", table, err)
-			}
+			expect.Says(t, expect.Err(closer.AuditParts(t.Context())), "row-level security of table "+table+" applies", "an audit with policies of %s", table)
 			expect.Equal(t, sweep(owner), "2 <nil>", "a sweep of the owner")
 			accepting := *m
 			accepting.Accept = []string{mapping.RowSecurity}

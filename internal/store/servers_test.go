@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -10,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -160,10 +162,12 @@ func openShop(t *testing.T, dsn string, shop storetest.Shop, more ...string) *st
 	return s
 }
 
-// overdue creates an order of one "ink" that was due a minute ago.
-func overdue(t *testing.T, s *store.Store, id string) {
+// overdue creates orders of one "ink" that were due a minute ago.
+func overdue(t *testing.T, s *store.Store, ids ...string) {
 	t.Helper()
-	overdueWith(t, s, id, shopdb.Item{SKU: "ink", Quantity: 1})
+	for _, id := range ids {
+		overdueWith(t, s, id, shopdb.Item{SKU: "ink", Quantity: 1})
+	}
 }
 
 // overdueWith creates an order that was due a minute ago.
@@ -181,12 +185,45 @@ func exec(t *testing.T, db interface {
 	must.Get(db.ExecContext(t.Context(), query, args...))(t)
 }
 
-// throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
-func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
+// newUser creates a user of MariaDB or MySQL, and returns its DSN and a function that changes its rights: change("GRANT", "SELECT ON orders").
+func newUser(t *testing.T, admin *store.Store, dsn string) (own string, change func(verb string, rights ...string)) {
 	t.Helper()
-	proxy := must.Get(testkit.NewProxy(storetest.Address(t, dsn)))(t)
-	t.Cleanup(func() { must.Do(t, proxy.Close()) })
-	return proxy, storetest.At(t, dsn, proxy.Addr())
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
+	cfg.User, cfg.Passwd = "oc_"+strings.ToLower(rand.Text()[:16]), ""
+	exec(t, admin.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
+	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + cfg.User + "@'%'") })
+	return cfg.FormatDSN(), func(verb string, rights ...string) {
+		t.Helper()
+		to := map[string]string{"GRANT": " TO ", "REVOKE": " FROM "}[verb]
+		for _, right := range rights {
+			exec(t, admin.DB(), verb+" "+strings.Replace(right, " ON ", " ON `"+cfg.DBName+"`.", 1)+to+cfg.User+"@'%'")
+		}
+	}
+}
+
+// numbers is a table of MariaDB and MySQL with the column seq, from 1 to n, at most 10,000.
+func numbers(n int) string {
+	const digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6" +
+		" UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	return fmt.Sprintf("(SELECT * FROM (SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS seq FROM %[1]s AS a, %[1]s AS b, %[1]s AS c, %[1]s AS e) AS x"+
+		" WHERE seq <= %[2]d) AS q", digits, n)
+}
+
+// rowsRead returns how many rows the only connection of a store to MariaDB or MySQL reads from tables and indexes while do runs.
+func rowsRead(t *testing.T, s *store.Store, do func()) (sum int) {
+	t.Helper()
+	exec(t, s.DB(), "FLUSH STATUS")
+	do()
+	rows := must.Get(s.DB().QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'"))(t)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		var n int
+		must.Do(t, rows.Scan(&name, &n))
+		sum += n
+	}
+	must.Do(t, rows.Err())
+	return sum
 }
 
 // lockTimeouts returns a DSN, and a function that counts the statements whose wait for a lock the server has ended on connections of that DSN.

@@ -44,28 +44,6 @@ func wantVerdicts(t *testing.T, s *store.Store, want orderclose.Verdict, reqs ..
 	}
 }
 
-// A payment holds the row of its order while it pays, and while it rolls back. The close waits for neither, and closes the other orders.
-func TestMySQL_APaymentThatHoldsItsOrderDelaysNoOther(t *testing.T) { eachServer(t, paymentHoldsOrder) }
-
-func paymentHoldsOrder(t *testing.T) {
-	for end, want := range map[string]orderclose.Verdict{"COMMIT": orderclose.AlreadyPaid, "ROLLBACK": orderclose.Closed} {
-		s := openMigrated(t, store.Options{DSN: patient(t, migratedDatabase(t))})
-		overdue(t, s, "a")
-		overdue(t, s, "b")
-		payment := begin(t, s.DB(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'")
-		wantVerdicts(t, s, orderclose.Contended, orderclose.CloseRequest{OrderID: "a"})
-		wantVerdicts(t, s, orderclose.NotFound, orderclose.CloseRequest{OrderID: "unknown"})
-		out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a"}}))(t)
-		expect.That(t, out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Contended, "%+v; want b closed and a contended", out)
-		if end == "COMMIT" {
-			must.Do(t, payment.Commit())
-		} else {
-			must.Do(t, payment.Rollback())
-		}
-		wantVerdicts(t, s, want, orderclose.CloseRequest{OrderID: "a"})
-	}
-}
-
 // An order whose row is locked is not searched in the tables of other months.
 func TestMySQL_ALockedOrderIsNotSearchedInOtherMonths(t *testing.T) { eachServer(t, lockedInItsMonth) }
 

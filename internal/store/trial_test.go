@@ -1,17 +1,13 @@
 package store_test
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -42,8 +38,7 @@ func trialWithTriggers(t *testing.T) {
 	trialSays(t, s, false, "")
 	exec(t, s.DB(), "CREATE TRIGGER watch AFTER UPDATE ON t_order FOR EACH ROW INSERT INTO log VALUES (NEW.id)")
 	trialSays(t, s, false, "")
-	cfg := must.Get(mysql.ParseDSN(asUserOf(t, s, dsn, shop)))(t)
-	trialSays(t, open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping}), false, "")
+	trialSays(t, open(t, store.Options{DSN: asUserOf(t, s, dsn, shop), Orders: shop.Mapping}), false, "")
 	exec(t, s.DB(), "DROP TRIGGER watch")
 	exec(t, s.DB(), "CREATE TRIGGER watch AFTER UPDATE ON t_order FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no close on Sundays'")
 	trialSays(t, s, false, "orders.status: closing order \"1\" fails: refused_by_trigger: mark as closed: Error 1644 (45000): no close on Sundays")
@@ -52,12 +47,9 @@ func trialWithTriggers(t *testing.T) {
 	trialSays(t, s, false, "orders.items: closing order \"1\" fails: lines_wrong: order \"1\" holds -1 of SKU \"10\"")
 	got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock UNION ALL SELECT id FROM log")
 	expect.That(t, got == "5, WAIT_PAY", "trials left %s", got)
-	user := "oc_" + strings.ToLower(rand.Text()[:16])
-	exec(t, s.DB(), "CREATE USER "+user+"@'%'")
-	defer exec(t, s.DB(), "DROP USER "+user+"@'%'")
-	exec(t, s.DB(), "GRANT SELECT ON "+cfg.DBName+".* TO "+user+"@'%'")
-	cfg.User = user
-	trialSays(t, open(t, store.Options{DSN: cfg.FormatDSN(), Orders: shop.Mapping}), true, "this user may not close orders")
+	reader, change := newUser(t, s, dsn)
+	change("GRANT", "SELECT ON *")
+	trialSays(t, open(t, store.Options{DSN: reader, Orders: shop.Mapping}), true, "this user may not close orders")
 }
 
 func TestPostgres_ATrialFiresTriggersAndLeavesNothing(t *testing.T) {

@@ -2,12 +2,9 @@ package store_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
@@ -15,20 +12,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
-
-// A demoted primary answers each write with an error and keeps its connections. The store must not use them again.
-func TestMySQL_AReadOnlyErrorReplacesTheConnections(t *testing.T) { eachServer(t, readOnlyAnswer) }
-
-func readOnlyAnswer(t *testing.T) {
-	s := openMigrated(t, store.Options{MaxOpenConns: 1})
-	overdue(t, s, "o")
-	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY") // the pool has one connection
-	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	must.That(t, ok && my.Number == 1792 && errors.Is(err, orderclose.ErrUnavailable), "on a connection that is read-only: %v", err)
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
-	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed, "afterwards: %+v, %v", out, err)
-}
 
 func TestMySQL_Writable(t *testing.T) { eachServer(t, writable) }
 
@@ -85,19 +68,12 @@ func writableSeesLocks(t *testing.T, s *store.Store) {
 
 // The error names the column on which the user lacks a privilege.
 func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
-	cfg := must.Get(mysql.ParseDSN(dsn))(t)
-	name := "oc_" + strings.ToLower(rand.Text()[:16])
-	exec(t, admin.DB(), "CREATE USER "+name+"@'%'")
-	defer exec(t, admin.DB(), "DROP USER "+name+"@'%'")
-	exec(t, admin.DB(), "GRANT SELECT, INSERT ON "+cfg.DBName+".* TO "+name+"@'%'")
-	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".orders TO "+name+"@'%'")
-	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".order_items TO "+name+"@'%'")
-	exec(t, admin.DB(), "GRANT UPDATE (available) ON "+cfg.DBName+".stock TO "+name+"@'%'")
-	cfg.User, cfg.Passwd = name, ""
-	s := open(t, store.Options{DSN: cfg.FormatDSN()})
+	own, change := newUser(t, admin, dsn)
+	change("GRANT", "SELECT, INSERT ON *", "UPDATE ON orders", "UPDATE ON order_items", "UPDATE (available) ON stock")
+	s := open(t, store.Options{DSN: own})
 	err := s.Writable(t.Context())
 	expect.That(t, err != nil && strings.Contains(err.Error(), "'reserved'"), "without the privilege to update reserved: %v", err)
 	must.Do(t, s.TakesWrites(t.Context())) // the server does
-	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
+	change("GRANT", "UPDATE ON stock")
 	mustBeWritable(t, s)
 }

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,5 +35,15 @@ func (l *Log) Failing(topic string) (since time.Time, wait time.Duration) {
 	return l.appends.By(l).Failing(topic)
 }
 
-// Partitions is 1 of each topic.
-func (l *Log) Partitions(context.Context, string) (int, error) { return 1, nil }
+// SendByKey implements outbox.Kafka.
+func (l *Log) SendByKey(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
+	l.appends.By(l).SendByKey(ctx, topic, records, done)
+}
+
+// Partitions implements send.Log.
+func (l *Log) Partitions(_ context.Context, topic string) (int, error) {
+	if l.Missing != nil && l.Missing(topic) {
+		return 0, errors.New("unknown topic or partition")
+	}
+	return max(l.Count, 1), nil
+}

@@ -2,6 +2,7 @@
 //
 //	log.go             Log: a Kafka log in memory, for the tests of the parts that serve partitions
 //	appends.go         Appends: the Appender of a fake log
+//	store.go           Store: a closing Store in memory, which fails, hangs or takes its time
 //	start.go           runs a part in the background
 //	metrics.go         reads the metrics of a part
 //	logbuffer.go       LogBuffer: collects output that several goroutines write
@@ -10,6 +11,7 @@
 //	listener.go        Listener: a network in memory with one listener
 //	proxy.go           Proxy: a TCP proxy that injects the faults of networks
 //	link.go            one connection through the proxy, and its two directions
+//	faults.go          the faults of any network, and what happens to topics and commits: those of random rounds, of tests and of the game day
 //
 // The tests of the whole pipeline are below it:
 //
@@ -37,8 +39,5 @@
 // What runs the tests:
 //
 //	ring       which tests belong to make unit, make test and make test-all
-//	progress   what make test does while it runs, and what it cost
-//	proof      the steps of make test-all, or those whose code has changed
 //	without    make without: everything without a room
-//	advisories make advisories: modules with a known vulnerability
 package testkit

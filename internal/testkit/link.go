@@ -110,6 +110,7 @@ func (p *pipe) run() {
 
 // piece applies the rules to a piece. It returns false if the link is to be cut.
 func (p *pipe) piece(b []byte) bool {
+	p.proxy.tally(b)
 	if p.deaf.Load() {
 		return true
 	}

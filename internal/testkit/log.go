@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,13 @@ const (
 type Log struct {
 	Fail func(topic string) error                // the answer to an append; nil is an ack
 	Hang func(ctx context.Context, topic string) // called at the start of each append
-	Lost bool                                    // every claim belongs to another owner, which Confirm reports
+	// Answer is as Fail, and knows more of the append.
+	Answer  func(ctx context.Context, topic string, partition int, keys []string) error
+	Count   int                                          // partitions of each topic to which records are appended; default 1
+	Missing func(topic string) bool                      // the topic does not exist
+	OnRead  func(at wire.Position)                       // called at the start of each fetch
+	Reads   func(at wire.Position) (wire.Fetched, error) // answers the fetches in place of the records
+	Lost    bool                                         // every claim belongs to another owner, which Confirm reports
 	// Clock is the clock of a topic's leader, which sets append times; default time.Now.
 	Clock func(topic string) time.Time
 	// Silent makes appends return no append time.
@@ -39,12 +46,25 @@ type Log struct {
 	appends   Appends
 	confirms  atomic.Int32
 	upTo      atomic.Int64
+	fetched   atomic.Int64
 	mu        sync.Mutex
 	records   map[TopicPartition][]entry
 	starts    map[TopicPartition]int64 // offset of the first record; default 0
 	recreated map[TopicPartition]byte  // how often the topic was recreated
 	committed map[TopicPartition]position
 	appended  map[string][]wire.Message // by topic
+}
+
+// Rejects returns a Log.Fail: for so long from now, topics whose names begin with one of the prefixes accept no records; without prefixes, all topics.
+func Rejects(d time.Duration, prefixes ...string) func(topic string) error {
+	until := time.Now().Add(d)
+	return func(topic string) error {
+		of := len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
+		if of && time.Now().Before(until) {
+			return errors.New("no leader")
+		}
+		return nil
+	}
 }
 
 // TopicPartition is a partition of a topic.
@@ -136,6 +156,9 @@ func (l *Log) DoneBelow(at TopicPartition) int64 {
 // ReadUpTo is the largest offset up to which a partition was read.
 func (l *Log) ReadUpTo() int64 { return l.upTo.Load() }
 
+// Fetched is the number of records that fetches have returned.
+func (l *Log) Fetched() int64 { return l.fetched.Load() }
+
 // Confirms is the number of calls of Confirm.
 func (l *Log) Confirms() int { return int(l.confirms.Load()) }
 
@@ -203,7 +226,16 @@ func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.C
 
 // Read returns the records from the position on, or waits for them, unless at.NoWait is set.
 func (l *Log) Read(ctx context.Context, at wire.Position) (f wire.Fetched, err error) {
-	defer func() { l.upTo.Store(max(l.upTo.Load(), f.Next)) }()
+	if l.OnRead != nil {
+		l.OnRead(at)
+	}
+	if l.Reads != nil {
+		return l.Reads(at)
+	}
+	defer func() {
+		l.upTo.Store(max(l.upTo.Load(), f.Next))
+		l.fetched.Add(int64(len(f.Records)))
+	}()
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil || at.NoWait {
@@ -266,12 +298,21 @@ func poisonsMemory(records []wire.RawRecord) func() {
 
 // Idempotent implements send.Log.
 func (l *Log) Idempotent(func(int)) wire.AppendFunc {
-	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
+	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if l.Hang != nil {
 			l.Hang(ctx, topic)
 		}
 		if l.Fail != nil {
 			if err := l.Fail(topic); err != nil {
+				return time.Time{}, err
+			}
+		}
+		if l.Answer != nil {
+			keys := make([]string, len(records))
+			for i, r := range records {
+				keys[i] = string(r.Key())
+			}
+			if err := l.Answer(ctx, topic, p, keys); err != nil {
 				return time.Time{}, err
 			}
 		}

@@ -1,9 +1,11 @@
 package testkit
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +45,8 @@ type Proxy struct {
 	rules   [2]ProxyRules
 	refuse  bool
 	traps   []*trap
+	texts   [][]byte // are counted
+	counted atomic.Int64
 	changed chan struct{} // is closed and replaced when the rules change
 	closed  bool
 }
@@ -160,6 +164,12 @@ func (p *Proxy) Refuse() {
 	p.refuse = true
 }
 
+// Disconnect resets all connections, and those that are opened from now on.
+func (p *Proxy) Disconnect() {
+	p.Refuse()
+	p.Cut()
+}
+
 // Heal removes all rules, traps and refusals. Broken connections stay broken.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
@@ -204,6 +214,26 @@ func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {
 	t := &trap{pattern: pattern, before: before, triggered: make(chan struct{})}
 	p.traps = append(p.traps, t)
 	return t.triggered
+}
+
+// Count returns a function that says how often one of the texts was sent since, in either direction. A text that was cut in two is not counted:
+// statements and errors are short.
+func (p *Proxy) Count(texts ...string) (count func() int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, text := range texts {
+		p.texts = append(p.texts, []byte(text))
+	}
+	return p.counted.Load
+}
+
+// tally counts the texts in a piece.
+func (p *Proxy) tally(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, text := range p.texts {
+		p.counted.Add(int64(bytes.Count(b, text)))
+	}
 }
 
 // MySQLCommit is a pattern: the packet by which go-sql-driver commits a transaction. It is a COM_QUERY of seven bytes with sequence number 0.

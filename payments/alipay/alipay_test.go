@@ -14,7 +14,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -28,11 +27,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 )
@@ -52,18 +49,6 @@ var (
 	open    = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(time.Hour).Unix())  // the page may be opened
 	expired = fmt.Sprintf("alipay:%s:%d", number, time.Now().Add(-time.Hour).Unix()) // it may not
 )
-
-func privateText(key *rsa.PrivateKey) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
-}
-
-func publicText(key *rsa.PrivateKey) string {
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		panic(err)
-	}
-	return base64.StdEncoding.EncodeToString(der) // as Alipay shows it
-}
 
 // standIn behaves as Alipay's public API does: the gateway with signatures, and the methods query and close.
 type standIn struct {
@@ -106,21 +91,12 @@ func (s *standIn) answer(w http.ResponseWriter, node, code string, fields object
 	if err != nil {
 		panic(err)
 	}
-	s.write(w, node, string(text), sign(s.key, string(text)))
+	s.write(w, node, string(text), apitest.Sign(s.key, string(text)))
 }
 
 func (s *standIn) write(w http.ResponseWriter, node, content, signature string) {
 	w.Header().Set("Content-Type", "text/html;charset=utf-8")
 	fmt.Fprintf(w, `{"%s":%s,"sign":"%s"}`, node, content, signature)
-}
-
-func sign(key *rsa.PrivateKey, message string) string {
-	sum := sha256.Sum256([]byte(message))
-	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, sum[:])
-	if err != nil {
-		panic(err)
-	}
-	return base64.StdEncoding.EncodeToString(signature)
 }
 
 // check returns Alipay's sub code for a request that its gateway refuses.
@@ -206,14 +182,13 @@ func (s *standIn) api(t *testing.T, o alipay.Options) *alipay.API {
 		o.AppID = appID
 	}
 	if o.PrivateKey == "" {
-		o.PrivateKey = privateText(shopKey)
+		o.PrivateKey = apitest.PrivateText(shopKey)
 	}
 	if o.AlipayPublicKey == "" {
-		o.AlipayPublicKey = publicText(alipayKey)
+		o.AlipayPublicKey = apitest.PublicText(alipayKey)
 	}
 	o.Transport = s
-	api := must.Get(alipay.New(o))(t)
-	return api
+	return must.Get(alipay.New(o))(t)
 }
 
 func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
@@ -241,9 +216,9 @@ func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
 				s.status[number] = row.status
 			}
 			api := s.api(t, alipay.Options{})
-			if got, err := api.Ask(t.Context(), row.reference); string(got) != row.ask || err != nil || slices.Contains(s.calls, "alipay.trade.close") {
-				t.Errorf("Ask: %q, %v, want %q; calls %v", got, err, row.ask, s.calls)
-			}
+			got, err := api.Ask(t.Context(), row.reference)
+			expect.That(t, string(got) == row.ask && err == nil && !slices.Contains(s.calls, "alipay.trade.close"),
+				"Ask: %q, %v, want %q; calls %v", got, err, row.ask, s.calls)
 			for range 2 { // a repeated cancel has the same answer
 				got, err := api.Cancel(t.Context(), row.reference)
 				expect.That(t, string(got) == row.cancel && err == nil, "Cancel: %q, %v, want %q", got, err, row.cancel)
@@ -255,52 +230,43 @@ func TestAPI_AnswersByTheStatusOfTheTrade(t *testing.T) {
 
 // The answer is Unknown, and the log says why.
 func TestAPI_SaysWhyItDoesNotKnow(t *testing.T) {
-	s := start(t)
-	api := s.api(t, alipay.Options{})
-	for status, says := range map[string]string{"": "add the time at which the page expires", "TRADE_NEW": `"TRADE_NEW", which this program does not know`} {
-		delete(s.status, number)
-		if status != "" {
-			s.status[number] = status
+	for _, row := range []struct{ status, reference, says string }{
+		{"", "alipay:" + number, "add the time at which the page expires"},
+		{"TRADE_NEW", "alipay:" + number, `"TRADE_NEW", which this program does not know`},
+		{"TRADE_NEW", "alipay:", "alipay:NUMBER:EXPIRES"},
+		{"TRADE_NEW", "alipay:a b", "alipay:NUMBER:EXPIRES"},
+		{"TRADE_NEW", "alipay:7:soon", "alipay:NUMBER:EXPIRES"},
+	} {
+		s := start(t)
+		if row.status != "" {
+			s.status[number] = row.status
 		}
-		for name, call := range map[string]func() (payment.Answer, error){
-			"Ask":    func() (payment.Answer, error) { return api.Ask(t.Context(), "alipay:"+number) },
-			"Cancel": func() (payment.Answer, error) { return api.Cancel(t.Context(), "alipay:"+number) },
-		} {
-			if got, err := call(); got != payment.Unknown || err == nil || !strings.Contains(err.Error(), says) || errors.Is(err, orderclose.ErrUnavailable) {
-				t.Errorf("%s %q: %q, %v", name, status, got, err)
-			}
-		}
+		api := s.api(t, alipay.Options{})
+		apitest.Failure{Says: row.says}.Check(t, row.reference, api.Ask)
+		apitest.Failure{Says: row.says}.Check(t, row.reference, api.Cancel)
 	}
-	for _, reference := range []string{"alipay:", "alipay:a b", "alipay:7:soon"} {
-		for _, call := range []func() (payment.Answer, error){
-			func() (payment.Answer, error) { return api.Ask(t.Context(), reference) },
-			func() (payment.Answer, error) { return api.Cancel(t.Context(), reference) },
-		} {
-			got, err := call()
-			expect.That(t, got == payment.Unknown && err != nil && strings.Contains(err.Error(), "alipay:NUMBER:EXPIRES"), "%q: %q, %v", reference, got, err)
-		}
-	}
+}
+
+// on lets a function answer the calls of one method, or change what the stand-in knows: it returns whether it has answered.
+func (s *standIn) on(method string, answer func(w http.ResponseWriter) bool) {
+	s.before = func(w http.ResponseWriter, called string) bool { return called == "alipay.trade."+method && answer(w) }
 }
 
 // The customer pays between the order being due and the close, or just after Alipay said that there is no such trade.
 func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
-	for _, before := range []string{"WAIT_BUYER_PAY", ""} {
+	for _, exists := range []bool{true, false} {
 		s := start(t)
-		if before != "" {
-			s.status[number] = before
+		if exists {
+			s.status[number] = "WAIT_BUYER_PAY"
 		}
-		s.before = func(w http.ResponseWriter, method string) bool {
-			if method != "alipay.trade.close" {
-				return false
-			}
-			s.status[number] = "TRADE_SUCCESS"
-			if before == "" {
+		s.on("close", func(w http.ResponseWriter) bool {
+			if s.status[number] = "TRADE_SUCCESS"; !exists {
 				s.answer(w, "alipay_trade_close_response", "40004", object{"sub_code": "ACQ.TRADE_NOT_EXIST"})
 			}
-			return before == ""
-		}
+			return !exists
+		})
 		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired)
-		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
+		expect.That(t, got == payment.Paid && err == nil, "exists: %t: %q, %v", exists, got, err)
 	}
 }
 
@@ -319,16 +285,11 @@ func TestAPI_ATradeThatIsNotClosedStaysUnknown(t *testing.T) {
 	for _, code := range []string{"ACQ.REASON_TRADE_STATUS_INVALID", "ACQ.REASON_ILLEGAL_STATUS", "ACQ.INVALID_PARAMETER"} {
 		s := start(t)
 		s.status[number] = "WAIT_BUYER_PAY"
-		s.before = func(w http.ResponseWriter, method string) bool {
-			if method == "alipay.trade.close" {
-				s.answer(w, "alipay_trade_close_response", "40004", object{"sub_code": code, "sub_msg": "the message"})
-			}
-			return method == "alipay.trade.close"
-		}
-		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open)
-		if got != payment.Unknown || err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), code+" the message") {
-			t.Errorf("%s: %q, %v", code, got, err)
-		}
+		s.on("close", func(w http.ResponseWriter) bool {
+			s.answer(w, "alipay_trade_close_response", "40004", object{"sub_code": code, "sub_msg": "the message"})
+			return true
+		})
+		apitest.Failure{Says: code + " the message"}.Check(t, open, s.api(t, alipay.Options{}).Cancel)
 	}
 }
 
@@ -336,30 +297,30 @@ func TestAPI_ATradeThatIsNotClosedStaysUnknown(t *testing.T) {
 func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
 	for name, forge := range map[string]func(s *standIn, w http.ResponseWriter, node, content string){
 		"another key": func(s *standIn, w http.ResponseWriter, node, content string) {
-			s.write(w, node, content, sign(otherKey, content))
+			s.write(w, node, content, apitest.Sign(otherKey, content))
 		},
 		"the shop's own key": func(s *standIn, w http.ResponseWriter, node, content string) {
-			s.write(w, node, content, sign(shopKey, content))
+			s.write(w, node, content, apitest.Sign(shopKey, content))
 		},
 		"empty signature": func(s *standIn, w http.ResponseWriter, node, content string) { s.write(w, node, content, "") },
 		"no signature": func(_ *standIn, w http.ResponseWriter, node, content string) {
 			fmt.Fprintf(w, `{"%s":%s}`, node, content)
 		},
 		"signature of other bytes": func(s *standIn, w http.ResponseWriter, node, content string) {
-			s.write(w, node, content, sign(alipayKey, strings.Replace(content, "TRADE_CLOSED", "WAIT_BUYER_PAY", 1)+" "))
+			s.write(w, node, content, apitest.Sign(alipayKey, strings.Replace(content, "TRADE_CLOSED", "WAIT_BUYER_PAY", 1)+" "))
 		},
 		"changed after signing": func(s *standIn, w http.ResponseWriter, node, content string) {
-			s.write(w, node, strings.Replace(content, `"code"`, ` "code"`, 1), sign(alipayKey, content))
+			s.write(w, node, strings.Replace(content, `"code"`, ` "code"`, 1), apitest.Sign(alipayKey, content))
 		},
 		"signature is a number": func(_ *standIn, w http.ResponseWriter, node, content string) {
 			fmt.Fprintf(w, `{"%s":%s,"sign":17}`, node, content)
 		},
 		"another trade": func(s *standIn, w http.ResponseWriter, node, content string) {
 			content = strings.Replace(content, number, "ORDER18", 1)
-			s.write(w, node, content, sign(alipayKey, content))
+			s.write(w, node, content, apitest.Sign(alipayKey, content))
 		},
 		"another method": func(s *standIn, w http.ResponseWriter, _, content string) {
-			s.write(w, "alipay_trade_refund_response", content, sign(alipayKey, content))
+			s.write(w, "alipay_trade_refund_response", content, apitest.Sign(alipayKey, content))
 		},
 		"no JSON": func(_ *standIn, w http.ResponseWriter, _, _ string) { fmt.Fprint(w, "<html>") },
 	} {
@@ -372,13 +333,7 @@ func TestAPI_BelievesOnlyResponsesOfAlipay(t *testing.T) {
 				forge(s, w, strings.ReplaceAll(method, ".", "_")+"_response", content)
 				return true
 			}
-			api := s.api(t, alipay.Options{})
-			var u *payments.Unavailable
-			got, err := api.Cancel(t.Context(), expired)
-			expect.That(t, got == payment.Unknown && errors.As(err, &u), "%s: Cancel: %q, %v", name, got, err)
-			if got, err := api.Ask(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) {
-				t.Errorf("%s: Ask: %q, %v", name, got, err)
-			}
+			apitest.BelievesNot(t, name, expired, s.api(t, alipay.Options{}))
 		}
 	}
 }
@@ -389,12 +344,10 @@ func TestAPI_CancelBelievesNoAnswerToAQuery(t *testing.T) {
 		s := start(t)
 		s.before = func(w http.ResponseWriter, method string) bool {
 			content := `{"code":"10000","msg":"Success","out_trade_no":"` + number + `","trade_status":"` + status + `"}`
-			s.write(w, strings.ReplaceAll(method, ".", "_")+"_response", content, sign(alipayKey, content))
+			s.write(w, strings.ReplaceAll(method, ".", "_")+"_response", content, apitest.Sign(alipayKey, content))
 			return true
 		}
-		var u *payments.Unavailable
-		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open)
-		expect.That(t, got == payment.Unknown && errors.As(err, &u), "%s: %q, %v", status, got, err)
+		apitest.Failure{Unavailable: true}.Check(t, open, s.api(t, alipay.Options{}).Cancel)
 	}
 }
 
@@ -402,11 +355,11 @@ func TestAPI_CancelBelievesNoAnswerToAQuery(t *testing.T) {
 func TestAPI_ASlashMayBeEscaped(t *testing.T) {
 	for _, signedText := range []string{`a/b`, `a\/b`} {
 		s := start(t)
-		s.before = func(w http.ResponseWriter, _ string) bool {
+		s.on("query", func(w http.ResponseWriter) bool {
 			content := `{"code":"10000","out_trade_no":"` + number + `","trade_status":"TRADE_SUCCESS","store_name":"a\/b"}`
-			s.write(w, "alipay_trade_query_response", content, sign(alipayKey, strings.Replace(content, `a\/b`, signedText, 1)))
+			s.write(w, "alipay_trade_query_response", content, apitest.Sign(alipayKey, strings.Replace(content, `a\/b`, signedText, 1)))
 			return true
-		}
+		})
 		got, err := s.api(t, alipay.Options{}).Ask(t.Context(), open)
 		expect.That(t, got == payment.Paid && err == nil, "%s: %q, %v", signedText, got, err)
 	}
@@ -451,8 +404,8 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 			return true
 		}, fails: apitest.Failure{Unavailable: true, Says: "aop.unknow-error"}},
 		"app id":      {options: alipay.Options{AppID: "2021000000000001"}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-app-id"}},
-		"private key": {options: alipay.Options{PrivateKey: privateText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-signature"}},
-		"public key": {options: alipay.Options{AlipayPublicKey: publicText(otherKey)}, fails: apitest.Failure{Unavailable: true,
+		"private key": {options: alipay.Options{PrivateKey: apitest.PrivateText(otherKey)}, fails: apitest.Failure{Unavailable: true, Says: "isv.invalid-signature"}},
+		"public key": {options: alipay.Options{AlipayPublicKey: apitest.PublicText(otherKey)}, fails: apitest.Failure{Unavailable: true,
 			Says: "is Alipay's public key that of this app"}},
 		"no response": {before: func(*standIn, http.ResponseWriter, string) bool { panic(http.ErrAbortHandler) }, fails: apitest.Failure{Unavailable: true}},
 	} {
@@ -476,14 +429,10 @@ func TestAPI_SaysWhetherAlipayOrThePaymentIsAtFault(t *testing.T) {
 func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 	s := start(t)
 	s.status[number] = "WAIT_BUYER_PAY"
-	lost := true
-	s.before = func(http.ResponseWriter, string) bool {
-		if lost {
-			lost, s.status[number] = false, "TRADE_CLOSED"
-			panic(http.ErrAbortHandler)
-		}
-		return false
-	}
+	s.on("close", func(http.ResponseWriter) bool {
+		s.before, s.status[number] = nil, "TRADE_CLOSED"
+		panic(http.ErrAbortHandler)
+	})
 	apitest.LostAnswer(t, s.api(t, alipay.Options{}), open)
 }
 
@@ -522,20 +471,16 @@ func TestAPI_AnAppInCertificateMode(t *testing.T) {
 	s.appSerial, s.rootSerial = appName, name1+"_"+name2
 	own, _ := certificate(t, alipayKey, x509.SHA256WithRSA, 20)
 	api := s.api(t, alipay.Options{AlipayPublicKey: own, AppCertificate: app, RootCertificates: root1 + notRSA + unreadable + root2})
-	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	if got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open); got != payment.Unknown || err == nil ||
-		!strings.Contains(err.Error(), "isv.invalid-cert-sn") {
-		t.Errorf("without certificates: %q, %v", got, err)
-	}
+	got, err := api.Cancel(t.Context(), open)
+	expect.That(t, got == payment.Cancelled && err == nil, "%q, %v", got, err)
+	apitest.Failure{Unavailable: true, Says: "isv.invalid-cert-sn"}.Check(t, open, s.api(t, alipay.Options{}).Cancel)
 	for says, o := range map[string]alipay.Options{
 		"app certificate: it is not a certificate":          {RootCertificates: root1},
 		"root certificates: it has no certificate in PEM":   {AppCertificate: app},
 		"root certificates: it has no certificate in PEM t": {AppCertificate: app, RootCertificates: notRSA},
 		"app certificate: it does not belong to the":        {AppCertificate: own, RootCertificates: root1},
 	} {
-		o.AppID, o.PrivateKey, o.AlipayPublicKey = appID, privateText(shopKey), own
+		o.AppID, o.PrivateKey, o.AlipayPublicKey = appID, apitest.PrivateText(shopKey), own
 		_, err := alipay.New(o)
 		expect.That(t, err != nil && strings.Contains(err.Error(), says), "%v, want %s", err, says)
 	}
@@ -547,11 +492,11 @@ func TestAPI_OwnsReferencesWithItsPrefix(t *testing.T) {
 }
 
 func TestNew_SaysWhatIsWrong(t *testing.T) {
-	good := alipay.Options{AppID: appID, PrivateKey: privateText(shopKey), AlipayPublicKey: publicText(alipayKey)}
+	good := alipay.Options{AppID: appID, PrivateKey: apitest.PrivateText(shopKey), AlipayPublicKey: apitest.PublicText(alipayKey)}
 	for says, change := range map[string]func(o *alipay.Options){
 		"need an AppID": func(o *alipay.Options) { o.AppID = "" },
-		"alipay: private key: it is a public key":                func(o *alipay.Options) { o.PrivateKey = publicText(shopKey) },
-		"alipay: Alipay's public key: it is your own public key": func(o *alipay.Options) { o.AlipayPublicKey = publicText(shopKey) },
+		"alipay: private key: it is a public key":                func(o *alipay.Options) { o.PrivateKey = apitest.PublicText(shopKey) },
+		"alipay: Alipay's public key: it is your own public key": func(o *alipay.Options) { o.AlipayPublicKey = apitest.PublicText(shopKey) },
 	} {
 		o := good
 		change(&o)

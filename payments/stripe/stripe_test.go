@@ -2,8 +2,8 @@ package stripe_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -53,8 +52,7 @@ func (s *standIn) api(o stripe.Options) *stripe.API {
 	if o.Key == "" {
 		o.Key = key
 	}
-	api := must.Get(stripe.New(o))(s.t)
-	return api
+	return must.Get(stripe.New(o))(s.t)
 }
 
 // intent adds a payment intent.
@@ -200,9 +198,7 @@ func TestAPI_AnswersByTheStateOfThePayment(t *testing.T) {
 				}
 				api := s.api(stripe.Options{AuthorizedIsPaid: authorizedIsPaid})
 				got, err := api.Ask(t.Context(), reference)
-				if string(got) != ask || err != nil || len(s.changed()) > 0 {
-					t.Errorf("Ask: %q, %v, want %q; it changed %v", got, err, ask, s.changed())
-				}
+				expect.That(t, string(got) == ask && err == nil && len(s.changed()) == 0, "Ask: %q, %v, want %q; it changed %v", got, err, ask, s.changed())
 				for range 2 { // a repeated cancel has the same answer
 					got, err := api.Cancel(t.Context(), reference)
 					expect.That(t, string(got) == cancel && err == nil, "Cancel: %q, %v, want %q", got, err, cancel)
@@ -245,48 +241,41 @@ func TestAPI_AnOpenSessionIsOneCall(t *testing.T) {
 	expect.Same(t, s.requests, []string{"POST /v1/checkout/sessions/cs_1/expire"}, "requests")
 }
 
-func TestAPI_ARefundedPaymentHasEnded(t *testing.T) {
-	s := start(t)
-	s.session("cs_1", "complete", "paid", "succeeded")
-	s.intents["pi_of_cs_1"]["latest_charge"] = object{"id": "ch_1", "object": "charge", "refunded": true}
-	api := s.api(stripe.Options{})
-	got, err := api.Cancel(t.Context(), "cs_1")
-	expect.That(t, got == payment.Cancelled && err == nil, "Cancel: %q, %v", got, err)
-	if got, err := api.Ask(t.Context(), "cs_1"); got != payment.Unpaid || err != nil {
-		t.Errorf("Ask: %q, %v", got, err)
+// What a session has besides its state decides, too.
+func TestAPI_LooksAtMoreThanTheState(t *testing.T) {
+	recovery := func(until time.Time) object { // its link opens a copy of an expired session
+		return object{"after_expiration": object{"recovery": object{"enabled": true, "expires_at": until.Unix()}}}
 	}
-}
-
-// A recovery link opens a copy of an expired session.
-func TestAPI_ASessionThatCanBeRecoveredHasNotEnded(t *testing.T) {
-	s := start(t)
-	for id, until := range map[string]time.Time{"cs_1": time.Now().Add(time.Hour), "cs_2": time.Now().Add(-time.Hour)} {
-		s.session(id, "open", "unpaid", "")
-		s.sessions[id]["after_expiration"] = object{"recovery": object{"enabled": true, "expires_at": until.Unix()}}
+	for name, row := range map[string]struct {
+		status, paymentStatus, intent string
+		session, ofIntent             object // more fields
+		cancel, ask                   payment.Answer
+	}{
+		"refunded": {"complete", "paid", "succeeded", nil, object{"latest_charge": object{"id": "ch_1", "object": "charge", "refunded": true}},
+			payment.Cancelled, payment.Unpaid},
+		"can be recovered":         {"open", "unpaid", "", recovery(time.Now().Add(time.Hour)), nil, payment.Unknown, payment.Unpaid},
+		"could be recovered":       {"open", "unpaid", "", recovery(time.Now().Add(-time.Hour)), nil, payment.Cancelled, payment.Unpaid},
+		"is only set up, not paid": {"complete", "no_payment_required", "", object{"mode": "setup"}, nil, payment.Unknown, payment.Unknown},
+	} {
+		s := start(t)
+		s.session("cs_1", row.status, row.paymentStatus, row.intent)
+		maps.Copy(s.sessions["cs_1"], row.session)
+		if row.ofIntent != nil {
+			maps.Copy(s.intents["pi_of_cs_1"], row.ofIntent)
+		}
+		api := s.api(stripe.Options{})
+		got, err := api.Ask(t.Context(), "cs_1")
+		expect.That(t, got == row.ask && err == nil, "%s: Ask: %q, %v, want %q", name, got, err, row.ask)
+		got, err = api.Cancel(t.Context(), "cs_1")
+		expect.That(t, got == row.cancel && err == nil, "%s: Cancel: %q, %v, want %q", name, got, err, row.cancel)
 	}
-	api := s.api(stripe.Options{})
-	for id, want := range map[string]payment.Answer{"cs_1": payment.Unknown, "cs_2": payment.Cancelled} {
-		got, err := api.Cancel(t.Context(), id)
-		expect.That(t, got == want && err == nil, "%s: %q, %v, want %q", id, got, err, want)
-	}
-}
-
-func TestAPI_ASessionThatIsOnlySetUpIsNotPaid(t *testing.T) {
-	s := start(t)
-	s.session("cs_1", "complete", "no_payment_required", "")
-	s.sessions["cs_1"]["mode"] = "setup"
-	got, err := s.api(stripe.Options{}).Cancel(t.Context(), "cs_1")
-	expect.That(t, got == payment.Unknown && err == nil, "%q, %v", got, err)
 }
 
 // The reference of an intent that belongs to a session is a mistake of the shop.
 func TestAPI_AnIntentOfASessionNeedsTheSession(t *testing.T) {
 	s := start(t)
 	s.session("cs_1", "open", "unpaid", "requires_payment_method")
-	got, err := s.api(stripe.Options{}).Cancel(t.Context(), "pi_of_cs_1")
-	if got != payment.Unknown || err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "the id of the session") {
-		t.Errorf("%q, %v", got, err)
-	}
+	apitest.Failure{Says: "the id of the session"}.Check(t, "pi_of_cs_1", s.api(stripe.Options{}).Cancel)
 }
 
 func TestAPI_SaysWhetherStripeOrThePaymentIsAtFault(t *testing.T) {
@@ -300,34 +289,33 @@ func TestAPI_SaysWhetherStripeOrThePaymentIsAtFault(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		before      func(w http.ResponseWriter, r *http.Request) bool
-		key         string
-		unavailable bool
-		after       time.Duration
-		says        string
+		before func(w http.ResponseWriter, r *http.Request) bool
+		key    string
+		fails  apitest.Failure
 	}{
-		"rate limit":          {answer(429, "invalid_request_error", "rate_limit", "7"), "", true, 7 * time.Second, "the message"},
-		"rate limit, no time": {answer(429, "invalid_request_error", "rate_limit", ""), "", true, 0, "the message"},
-		"lock":                {answer(429, "invalid_request_error", "lock_timeout", ""), "", false, 0, "the message"},
-		"server error":        {answer(500, "api_error", "", ""), "", true, 0, "the message"},
-		"maintenance":         {answer(503, "api_error", "", "3"), "", true, 3 * time.Second, "the message"},
-		"permission":          {answer(403, "invalid_request_error", "", ""), "", true, 0, "restricted key"},
-		"conflict":            {answer(409, "idempotency_error", "idempotency_key_in_use", ""), "", false, 0, "the message"},
-		"key":                 {nil, "sk_test_wrong", true, 0, "set another"},
-		"not found":           {nil, "", false, 0, "test and live mode"},
-		"not Stripe": {func(w http.ResponseWriter, _ *http.Request) bool {
+		"rate limit": {before: answer(429, "invalid_request_error", "rate_limit", "7"), fails: apitest.Failure{Unavailable: true, After: 7 * time.Second,
+			Says: "the message"}},
+		"lock":         {before: answer(429, "invalid_request_error", "lock_timeout", ""), fails: apitest.Failure{Says: "the message"}},
+		"server error": {before: answer(500, "api_error", "", ""), fails: apitest.Failure{Unavailable: true, Says: "the message"}},
+		"maintenance": {before: answer(503, "api_error", "", "3"), fails: apitest.Failure{Unavailable: true, After: 3 * time.Second,
+			Says: "the message"}},
+		"permission": {before: answer(403, "invalid_request_error", "", ""), fails: apitest.Failure{Unavailable: true, Says: "restricted key"}},
+		"conflict":   {before: answer(409, "idempotency_error", "idempotency_key_in_use", ""), fails: apitest.Failure{Says: "the message"}},
+		"key":        {key: "sk_test_wrong", fails: apitest.Failure{Unavailable: true, Says: "set another"}},
+		"not found":  {fails: apitest.Failure{Says: "test and live mode"}},
+		"not Stripe": {before: func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("<html>"))
 			return true
-		}, "", true, 0, ""},
-		"no response": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "", true, 0, ""},
+		}, fails: apitest.Failure{Unavailable: true}},
+		"no response": {before: func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, fails: apitest.Failure{Unavailable: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			s.before = row.before
 			for _, reference := range []string{"cs_1", "pi_1"} {
-				apitest.Failure{Unavailable: row.unavailable, After: row.after, Says: row.says}.Check(t, reference, s.api(stripe.Options{Key: row.key}).Cancel)
+				row.fails.Check(t, reference, s.api(stripe.Options{Key: row.key}).Cancel)
 			}
 		})
 	}

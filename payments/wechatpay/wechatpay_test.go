@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +23,6 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/internal/apitest"
 	"github.com/orderclose/orderclose/payments/wechatpay"
 )
@@ -47,31 +44,6 @@ var (
 	open    = fmt.Sprintf("wechatpay:%s:%d", number, time.Now().Add(time.Hour).Unix())  // it may be created
 	expired = fmt.Sprintf("wechatpay:%s:%d", number, time.Now().Add(-time.Hour).Unix()) // it may not
 )
-
-func privateText(key *rsa.PrivateKey) string {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-}
-
-func publicText(key *rsa.PrivateKey) string {
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-}
-
-func sign(key *rsa.PrivateKey, message string) string {
-	sum := sha256.Sum256([]byte(message))
-	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, sum[:])
-	if err != nil {
-		panic(err)
-	}
-	return base64.StdEncoding.EncodeToString(signature)
-}
 
 // standIn behaves as WeChat Pay's public API v3 does: signatures on both sides, query and close by out_trade_no.
 type standIn struct {
@@ -120,7 +92,7 @@ func (s *standIn) answer(w http.ResponseWriter, status int, content object) {
 		w.Header().Set("Wechatpay-Timestamp", at)
 		w.Header().Set("Wechatpay-Nonce", nonce)
 		w.Header().Set("Wechatpay-Serial", s.serial)
-		w.Header().Set("Wechatpay-Signature", sign(s.key, at+"\n"+nonce+"\n"+body+"\n"))
+		w.Header().Set("Wechatpay-Signature", apitest.Sign(s.key, at+"\n"+nonce+"\n"+body+"\n"))
 	}
 	w.Header().Set("Request-Id", "08F5B8C2B506")
 	w.WriteHeader(status)
@@ -194,12 +166,12 @@ func (s *standIn) api(t *testing.T, change func(o *wechatpay.Options)) *wechatpa
 	if change != nil {
 		change(&o)
 	}
-	api := must.Get(wechatpay.New(o))(t)
-	return api
+	return must.Get(wechatpay.New(o))(t)
 }
 
 func options() wechatpay.Options {
-	return wechatpay.Options{MerchantID: merchant, CertificateSerial: serial, PrivateKey: privateText(shopKey), PublicKeyID: keyID, PublicKey: publicText(wechat)}
+	return wechatpay.Options{MerchantID: merchant, CertificateSerial: serial, PrivateKey: apitest.PrivateText(shopKey), PublicKeyID: keyID,
+		PublicKey: apitest.PublicText(wechat)}
 }
 
 func TestAPI_AnswersByTheStateOfTheOrder(t *testing.T) {
@@ -249,25 +221,26 @@ func TestAPI_AnswersByTheStateOfTheOrder(t *testing.T) {
 	}
 }
 
+// onClose lets a function answer closes, or change what the stand-in knows: it returns whether it has answered.
+func (s *standIn) onClose(answer func(w http.ResponseWriter) bool) {
+	s.before = func(w http.ResponseWriter, r *http.Request) bool { return r.Method == http.MethodPost && answer(w) }
+}
+
 // The customer pays between the order being due and the close, or just after WeChat Pay said that there is no such order.
 func TestAPI_APaymentDuringTheCancelIsPaid(t *testing.T) {
-	for _, before := range []string{"NOTPAY", ""} {
+	for _, exists := range []bool{true, false} {
 		s := start(t)
-		if before != "" {
-			s.state[number] = before
+		if exists {
+			s.state[number] = "NOTPAY"
 		}
-		s.before = func(w http.ResponseWriter, r *http.Request) bool {
-			if r.Method != http.MethodPost {
-				return false
-			}
-			s.state[number] = "SUCCESS"
-			if before == "" {
+		s.onClose(func(w http.ResponseWriter) bool {
+			if s.state[number] = "SUCCESS"; !exists {
 				s.answer(w, http.StatusNotFound, object{"code": "ORDERNOTEXIST"})
 			}
-			return before == ""
-		}
+			return !exists
+		})
 		got, err := s.api(t, nil).Cancel(t.Context(), expired)
-		expect.That(t, got == payment.Paid && err == nil, "%q: %q, %v", before, got, err)
+		expect.That(t, got == payment.Paid && err == nil, "exists: %t: %q, %v", exists, got, err)
 	}
 }
 
@@ -282,21 +255,15 @@ func TestAPI_AnOpenOrderIsOneCall(t *testing.T) {
 func TestAPI_AnOrderThatIsNotClosedStaysUnknown(t *testing.T) {
 	s := start(t)
 	s.state[number] = "NOTPAY"
-	s.before = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPost {
-			s.answer(w, http.StatusForbidden, object{"code": "TRADE_ERROR", "message": "too early"})
-		}
-		return r.Method == http.MethodPost
-	}
+	s.onClose(func(w http.ResponseWriter) bool {
+		s.answer(w, http.StatusForbidden, object{"code": "TRADE_ERROR", "message": "too early"})
+		return true
+	})
 	api := s.api(t, nil)
-	got, err := api.Cancel(t.Context(), open)
-	if got != payment.Unknown || err == nil || errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "TRADE_ERROR too early") {
-		t.Errorf("%q, %v", got, err)
-	}
+	apitest.Failure{Says: "TRADE_ERROR too early"}.Check(t, open, api.Cancel)
 	s.before = nil
-	if got, err := api.Cancel(t.Context(), open); got != payment.Cancelled || err != nil {
-		t.Errorf("some minutes later: %q, %v", got, err)
-	}
+	got, err := api.Cancel(t.Context(), open)
+	expect.That(t, got == payment.Cancelled && err == nil, "some minutes later: %q, %v", got, err)
 }
 
 // A response is believed only with a signature of WeChat Pay that is five minutes old at most, and if it is about the
@@ -325,12 +292,8 @@ func TestAPI_BelievesOnlyResponsesOfWeChatPay(t *testing.T) {
 			}
 			row.forge(s)
 			api := s.api(t, nil)
-			var u *payments.Unavailable
-			got, err := api.Ask(t.Context(), expired)
-			expect.That(t, got == payment.Unknown && errors.As(err, &u) && strings.Contains(err.Error(), row.says), "%s: Ask: %q, %v", name, got, err)
-			if got, err := api.Cancel(t.Context(), expired); got != payment.Unknown || !errors.As(err, &u) {
-				t.Errorf("%s: Cancel: %q, %v", name, got, err)
-			}
+			apitest.BelievesNot(t, name, expired, api)
+			expect.Says(t, expect.Err(api.Ask(t.Context(), expired)), row.says, "%s", name)
 		}
 	}
 }
@@ -366,12 +329,10 @@ func TestAPI_OnlyNoContentIsAClose(t *testing.T) {
 	for _, status := range []int{200, 201, 202, 302, 400, 404} {
 		s := start(t)
 		s.state[number] = "NOTPAY"
-		s.before = func(w http.ResponseWriter, r *http.Request) bool {
-			if r.Method == http.MethodPost {
-				s.answer(w, status, object{})
-			}
-			return r.Method == http.MethodPost
-		}
+		s.onClose(func(w http.ResponseWriter) bool {
+			s.answer(w, status, object{})
+			return true
+		})
 		got, err := s.api(t, nil).Cancel(t.Context(), open)
 		expect.That(t, got == payment.Unknown && err != nil, "%d: %q, %v", status, got, err)
 	}
@@ -408,18 +369,13 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 		"no such path":         {prepare: answer(404, "NOT_FOUND", "", false), fails: apitest.Failure{Says: "NOT_FOUND"}},
 		"parameter, unsigned": {prepare: answer(400, "PARAM_ERROR", "", true), fails: apitest.Failure{Unavailable: true,
 			Says: "so it is not believed. It says: answered 400: PARAM_ERROR"}},
-		"private key": {options: func(o *wechatpay.Options) {
-			o.PrivateKey = privateText(otherKey)
-		}, fails: apitest.Failure{Unavailable: true, Says: "the signature is wrong"}},
-		"serial": {options: func(o *wechatpay.Options) {
-			o.CertificateSerial = "1"
-		}, fails: apitest.Failure{Unavailable: true, Says: "belong together"}},
-		"public key": {options: func(o *wechatpay.Options) {
-			o.PublicKey = publicText(otherKey)
-		}, fails: apitest.Failure{Unavailable: true, Says: "does the public key belong"}},
-		"public key id": {options: func(o *wechatpay.Options) {
-			o.PublicKeyID = "PUB_KEY_ID_2"
-		}, fails: apitest.Failure{Unavailable: true, Says: `not with "PUB_KEY_ID_2"`}},
+		"private key": {options: func(o *wechatpay.Options) { o.PrivateKey = apitest.PrivateText(otherKey) },
+			fails: apitest.Failure{Unavailable: true, Says: "the signature is wrong"}},
+		"serial": {options: func(o *wechatpay.Options) { o.CertificateSerial = "1" }, fails: apitest.Failure{Unavailable: true, Says: "belong together"}},
+		"public key": {options: func(o *wechatpay.Options) { o.PublicKey = apitest.PublicText(otherKey) },
+			fails: apitest.Failure{Unavailable: true, Says: "does the public key belong"}},
+		"public key id": {options: func(o *wechatpay.Options) { o.PublicKeyID = "PUB_KEY_ID_2" },
+			fails: apitest.Failure{Unavailable: true, Says: `not with "PUB_KEY_ID_2"`}},
 		"no response": {prepare: func(s *standIn) {
 			s.before = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
 		}, fails: apitest.Failure{Unavailable: true}},
@@ -442,14 +398,10 @@ func TestAPI_SaysWhetherWeChatPayOrThePaymentIsAtFault(t *testing.T) {
 func TestAPI_ACancelAfterALostAnswer(t *testing.T) {
 	s := start(t)
 	s.state[number] = "NOTPAY"
-	lost := true
-	s.before = func(http.ResponseWriter, *http.Request) bool {
-		if lost {
-			lost, s.state[number] = false, "CLOSED"
-			panic(http.ErrAbortHandler)
-		}
-		return false
-	}
+	s.onClose(func(http.ResponseWriter) bool {
+		s.before, s.state[number] = nil, "CLOSED"
+		panic(http.ErrAbortHandler)
+	})
 	apitest.LostAnswer(t, s.api(t, nil), open)
 }
 
@@ -468,8 +420,8 @@ func TestNew_SaysWhatIsWrong(t *testing.T) {
 		"need MerchantID, CertificateSerial":                 func(o *wechatpay.Options) { o.CertificateSerial = "" },
 		"MerchantID, CertificateSerial and":                  func(o *wechatpay.Options) { o.MerchantID = "" },
 		"CertificateSerial and PublicKeyID":                  func(o *wechatpay.Options) { o.PublicKeyID = "" },
-		"wechatpay: private key: it is a public key":         func(o *wechatpay.Options) { o.PrivateKey = publicText(shopKey) },
-		"wechatpay: WeChat Pay's public key: it is your own": func(o *wechatpay.Options) { o.PublicKey = publicText(shopKey) },
+		"wechatpay: private key: it is a public key":         func(o *wechatpay.Options) { o.PrivateKey = apitest.PublicText(shopKey) },
+		"wechatpay: WeChat Pay's public key: it is your own": func(o *wechatpay.Options) { o.PublicKey = apitest.PublicText(shopKey) },
 	} {
 		o := options()
 		change(&o)

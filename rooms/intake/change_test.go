@@ -57,7 +57,7 @@ func explain(t *testing.T, f Format, m *mapping.Mapping, value string) string {
 	return strings.Join(all, "; ")
 }
 
-// The values are those that the documents of each program describe.
+// The values are those that the documents of each program describe. The recorded records of debezium_test.go have what its connectors usually write.
 func TestReadChange_EachFormat(t *testing.T) {
 	// 2026-11-23 20:30:00 and 20:00:00 of a clock in Shanghai, which Debezium writes as if it were UTC.
 	const row = `{"id": 17, "order_status": 101, "kind": "book", "add_time": 1795464000000, "pay_deadline": 1795465800000, "deleted": 0}`
@@ -76,32 +76,13 @@ func TestReadChange_EachFormat(t *testing.T) {
 		value  string
 		want   string
 	}{
-		{"insert", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "c", "ts_ms": 1795435200456, "transaction": null}`, book},
-		{"snapshot", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "r", "ts_ms": 1795435200456}`, book},
-		{"with schema", Debezium, `{"schema": {"type": "struct", "fields": [], "optional": false, "name": "shop.litemall.litemall_order.Envelope"}, "payload": ` +
-			`{"before": null, "after": ` + row + `, ` + source + `, "op": "c"}}`, book},
-		{"flat", Debezium, row, book},
 		{"flat with metadata", Debezium, strings.Replace(row, "{", `{"__op": "u", "__deleted": "false", "source": "app", "op": 3, `, 1), book},
-		{"flat delete", Debezium, strings.Replace(row, "{", `{"__deleted": "true", `, 1), "no_row"},
 		{"flat tombstone with schema", Debezium, `{"schema": {}, "payload": null}`, "no_row"},
-		{"delete", Debezium, `{"before": ` + row + `, "after": null, ` + source + `, "op": "d"}`, "no_row"},
-		{"tombstone", Debezium, "", "no_row"},
 		{"flat tombstone", Debezium, "null", "no_row"},
 		{"truncate", Debezium, `{` + source + `, "op": "t", "ts_ms": 1}`, "no_row"},
-		{"payment", Debezium, `{"before": ` + row + `, "after": ` + paid + `, ` + source + `, "op": "u"}`, "not_unpaid"},
-		{"update of nothing that matters", Debezium, `{"before": ` + strings.Replace(row, "book", "game", 1) + `, "after": ` + row + `, ` + source +
-			`, "op": "u"}`, "unchanged"},
-		{"update of the due time", Debezium, `{"before": ` + strings.Replace(row, "1795465800000", "1795465700000", 1) + `, "after": ` + row + `, ` +
-			source + `, "op": "u"}`, book},
-		{"back to unpaid", Debezium, `{"before": ` + paid + `, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
-		{"update without the former row", Debezium, `{"before": null, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
 		{"key alone before", Debezium, `{"before": {"id": 17}, "after": ` + row + `, ` + source + `, "op": "u"}`, book},
 		{"another table", Debezium, `{"before": null, "after": ` + row + `, ` + strings.Replace(source, "litemall_order", "litemall_cart", 1) +
 			`, "op": "c"}`, "other_table"},
-		{"excluded", Debezium, strings.Replace(row, `"deleted": 0`, `"deleted": true`, 1), "excluded"},
-		{"no due time", Debezium, strings.Replace(row, "1795465800000", "null", 1), "no_due"},
-		{"zero date", Debezium, strings.Replace(row, "1795465800000", "0", 1), "no_due"},
-		{"never", Debezium, strings.Replace(row, "1795465800000", "253402214400000", 1), "no_due"},
 		{"long overdue", Debezium, strings.Replace(row, "1795465800000", "1795365800000", 1), "overdue"},
 		{"in 2058", Debezium, strings.Replace(row, "1795465800000", "2795465800000", 1), "no_due"},
 		{"in 2038", Debezium, strings.Replace(row, "1795465800000", "2147483647000", 1), "no_due"},
@@ -179,19 +160,11 @@ func TestReadChange_TimesOfEachType(t *testing.T) {
 		value  string
 		want   string
 	}{
-		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23T12:30:00Z"`, "12:30:00"},                       // ZonedTimestamp
-		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23T20:30:00+08:00"`, "12:30:00"},                  // the same
-		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23 20:30:00"`, "12:30:00"},                        // Canal, with intake.zone
-		{column(mapping.TimestampTZ, "", mapping.Micros), `"2026-11-23T12:30:00.123456Z"`, "12:30:00.123456"},        // ZonedTimestamp
-		{column(mapping.TimestampTZ, "", mapping.Micros), `"2026-11-23 20:30:00.5+08"`, "12:30:00.5"},                // as PostgreSQL prints it
-		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123456", "12:30:00.123456"},                     // MicroTimestamp
-		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123", "12:30:00.123"},                           // time.precision.mode=connect
-		{column(mapping.DateTime, "UTC", mapping.Millis), "1795437000123", "12:30:00.123"},                           // Timestamp
-		{column(mapping.DateTime, "UTC", mapping.Micros), "1795437000123456789", "12:30:00.123456789"},               // NanoTimestamp
-		{column(mapping.DateTime, "America/New_York", mapping.Seconds), `"2026-11-23 07:30:00"`, "12:30:00"},         // the zone of the mapping
-		{column(mapping.DateTime, "America/New_York", mapping.Seconds), `"2026-11-23T07:30:00.000000Z"`, "12:30:00"}, // IsoTimestamp has a Z and no zone
-		{column(mapping.UnixSeconds, "", ""), "1795437000", "12:30:00"},
-		{column(mapping.UnixMillis, "", ""), `"1795437000500"`, "12:30:00.5"}, // Canal
+		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23T20:30:00+08:00"`, "12:30:00"},          // the same
+		{column(mapping.Timestamp, "", mapping.Seconds), `"2026-11-23 20:30:00"`, "12:30:00"},                // Canal, with intake.zone
+		{column(mapping.TimestampTZ, "", mapping.Micros), `"2026-11-23 20:30:00.5+08"`, "12:30:00.5"},        // as PostgreSQL prints it
+		{column(mapping.DateTime, "America/New_York", mapping.Seconds), `"2026-11-23 07:30:00"`, "12:30:00"}, // the zone of the mapping
+		{column(mapping.UnixMillis, "", ""), `"1795437000500"`, "12:30:00.5"},                                // Canal
 	} {
 		m := &mapping.Mapping{
 			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: c.column,
@@ -215,10 +188,6 @@ func TestRow_ABinaryIDIsAUUID(t *testing.T) {
 		text string
 		want string
 	}{
-		{mapping.UUIDBinary, "AZD7/31Oery//wAAAAABAA==", "0190fbff-7d4e-7abc-bfff-000000000100"},
-		{mapping.UUIDBinary, "AZD7_31Oery__wAAAAABAA==", "0190fbff-7d4e-7abc-bfff-000000000100"}, // binary.handling.mode=base64-url-safe
-		{mapping.UUIDBinary, "0190FBFF7D4E7ABCBFFF000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
-		{mapping.UUIDBinary, "AZD7/31Oery//wAAAAAB", "0190fbff-7d4e-7abc-bfff-000000000100"}, // without the zero at its end
 		{mapping.UUIDSwapped, "7abc7d4e0190fbffbfff000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
 		{mapping.UUIDBinary, "0190fbff-7d4e-7abc-bfff-000000000100", "0190fbff-7d4e-7abc-bfff-000000000100"},
 		{mapping.UUIDBinary, "", ""}, {mapping.UUIDBinary, "?", "?"}, {mapping.Text, "AZD7/31Oery//wAAAAABAA==", "AZD7/31Oery//wAAAAABAA=="},
@@ -242,37 +211,27 @@ func TestIsOrders_KnowsTheTablesOfMonthsAndTheDatabase(t *testing.T) {
 	}
 }
 
-// With due times by rule, the row has the time of creation only.
+// With due times by rule, the row has the time of creation only, and the category decides the delay: an update that sets it schedules the order again.
 func TestDecide_ByRuleAddsTheDelayOfTheCategory(t *testing.T) {
 	m := litemall()
 	m.ByRule, m.Due = true, *m.Created
 	delays := orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
 	r := must.Get(newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays { return delays }}))(t)
 	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-	for category, want := range map[string]outcome{"": overdue, "long": scheduled} { // the first was due an hour and a half ago
-		_, changes, _, err := readChange(Canal, []byte(`{"type": "INSERT", "isDdl": false, "database": "shop", "table": "litemall_order", "data":
-			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "`+category+`"}]}`))
+	for _, c := range []struct {
+		change, category string
+		after            time.Duration
+		want             outcome
+	}{
+		{`"type": "INSERT"`, "", 2 * time.Hour, overdue}, // due an hour and a half ago
+		{`"type": "INSERT"`, "long", 2 * time.Hour, scheduled},
+		{`"type": "UPDATE", "old": [{"kind": ""}]`, "long", 0, scheduled},
+		{`"type": "UPDATE", "old": [{"note": ""}]`, "long", 0, unchanged},
+	} {
+		_, changes, _, err := readChange(Canal, []byte(`{`+c.change+`, "isDdl": false, "database": "shop", "table": "litemall_order", "data":
+			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "`+c.category+`"}]}`))
 		must.That(t, err == nil && len(changes) == 1, "%v %v", changes, err)
-		o, is, err := r.decide(changes[0], created.Add(2*time.Hour), created)
-		expect.That(t, is == want && err == nil && (is != scheduled || o.Due.Equal(created.Add(24*time.Hour))),
-			"%q: %s, due %v, %v; want %s", category, is, o.Due, err, want)
-	}
-}
-
-// The category decides the delay, so an update that sets it schedules the order again.
-func TestDecide_ByRuleSchedulesAnOrderAgainWhoseCategoryChanged(t *testing.T) {
-	m := litemall()
-	m.ByRule, m.Due = true, *m.Created
-	r := must.Get(newRowReader(Options{Format: Canal, Orders: m, LeaveOverdue: time.Hour, Delays: func() orderclose.Delays {
-		return orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"long": 24 * time.Hour}}
-	}}))(t)
-	created := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-	for old, want := range map[string]outcome{`"kind": ""`: scheduled, `"note": ""`: unchanged} {
-		_, changes, _, err := readChange(Canal, []byte(`{"type": "UPDATE", "isDdl": false, "database": "shop", "table": "litemall_order", "old": [{`+old+`}], "data":
-			[{"id": "7", "order_status": "101", "deleted": "0", "add_time": "2026-11-23 16:00:00", "kind": "long"}]}`))
-		must.That(t, err == nil && len(changes) == 1, "%v %v", changes, err)
-		if _, is, err := r.decide(changes[0], created, created); is != want || err != nil {
-			t.Errorf("%s changed: %s, %v; want %s", old, is, err, want)
-		}
+		o, is, err := r.decide(changes[0], created.Add(c.after), created)
+		expect.That(t, is == c.want && err == nil && (is != scheduled || o.Due.Equal(created.Add(24*time.Hour))), "%+v: %s, due %v, %v", c, is, o.Due, err)
 	}
 }

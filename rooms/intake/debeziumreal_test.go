@@ -55,8 +55,7 @@ func TestReal_Debezium(t *testing.T) {
 	if _, missing := os.Stat(filepath.Join(cache, "orderclose", filepath.Base(filepath.Dir(connectors[0].file())))); err != nil || missing != nil {
 		t.Skip("Debezium is not installed: deploy/native/install.sh debezium")
 	}
-	cluster, err := kafka.New(kafka.Options{Brokers: strings.Split(brokers, ",")})
-	must.Do(t, err)
+	cluster := must.Get(kafka.New(kafka.Options{Brokers: strings.Split(brokers, ",")}))(t)
 	t.Cleanup(cluster.Close)
 	databases, prefix, files, topics := startShops(t), "test"+strings.ToLower(rand.Text()[:8]), []string{brokers}, []string{}
 	for i, c := range connectors {
@@ -93,9 +92,7 @@ func TestReal_Debezium(t *testing.T) {
 func newServer(t *testing.T, kind string, args ...string) *servers.Server {
 	t.Helper()
 	s := must.Get(servers.New(kind, filepath.Join(t.TempDir(), kind), args...))(t)
-	t.Cleanup(func() {
-		expect.NoError(t, s.Kill())
-	})
+	t.Cleanup(func() { expect.NoError(t, s.Kill()) })
 	return s
 }
 
@@ -104,11 +101,11 @@ func startShops(t *testing.T) map[string]shopDatabase {
 	for kind, args := range shopServers {
 		list = append(list, newServer(t, kind, args...))
 	}
-	if err := servers.StartAll(t.Context(), list...); err != nil && os.Getenv("REQUIRE_REAL") != "1" {
+	err := servers.StartAll(t.Context(), list...)
+	if err != nil && os.Getenv("REQUIRE_REAL") != "1" {
 		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
 	}
+	must.Do(t, err)
 	for _, s := range list {
 		driver, dsn := "mysql", "root@tcp("+s.Addr()+")/?time_zone=%27%2B00%3A00%27&sql_mode=%27%27"
 		if s.Kind == "postgresql" {
@@ -133,10 +130,9 @@ func (db shopDatabase) exec(statements ...string) {
 // create creates the table with the rows of the snapshot.
 func (db shopDatabase) create() {
 	if db.postgres {
-		db.exec(`CREATE SCHEMA shop`, `CREATE TYPE shop.state AS ENUM ('unpaid', 'paid', `+
-			`'closed')`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, number UUID NOT NULL,
-			state shop.state NOT NULL, kind VARCHAR(20), hidden BOOLEAN NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 timestamp(0), wall3 timestamp(3), wall6 timestamp,
-			at0 timestamptz(0), at3 timestamptz(3), at6 timestamptz, secs BIGINT, ms BIGINT)`)
+		db.exec(`CREATE SCHEMA shop`, `CREATE TYPE shop.state AS ENUM ('unpaid', 'paid', 'closed')`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY,
+			number UUID NOT NULL, state shop.state NOT NULL, kind VARCHAR(20), hidden BOOLEAN NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 timestamp(0),
+			wall3 timestamp(3), wall6 timestamp, at0 timestamptz(0), at3 timestamptz(3), at6 timestamptz, secs BIGINT, ms BIGINT)`)
 	} else {
 		db.exec(`CREATE DATABASE shop`, `CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, number BINARY(16) NOT NULL,
 			state ENUM('unpaid', 'paid', 'closed') NOT NULL, kind VARCHAR(20), hidden BIT(1) NOT NULL, total DECIMAL(12,2) NOT NULL, wall0 DATETIME NOT NULL,
@@ -254,9 +250,6 @@ func (c connector) record(t *testing.T, values []string, prefix string) {
 	for _, v := range values {
 		text += strings.ReplaceAll(v, prefix, "test") + "\n"
 	}
-	err := os.MkdirAll(filepath.Dir(c.file()), 0o755)
-	if err == nil {
-		err = os.WriteFile(c.file(), []byte(text), 0o644)
-	}
-	must.Do(t, err)
+	must.Do(t, os.MkdirAll(filepath.Dir(c.file()), 0o755))
+	must.Do(t, os.WriteFile(c.file(), []byte(text), 0o644))
 }

@@ -158,13 +158,7 @@ func TestIntake_RecordsOfAnOrderKeepTheirOrder(t *testing.T) {
 // A bucket accepts no records. The orders of other buckets go on, and no order overtakes itself.
 func TestIntake_ATopicThatAcceptsNothingHoldsUpNoOtherOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		log := &testkit.Log{Fail: func(topic string) error {
-			if topic == "delay_1m" && time.Since(began) < 2*time.Minute {
-				return errors.New("no leader")
-			}
-			return nil
-		}}
+		log := &testkit.Log{Fail: testkit.Rejects(2*time.Minute, "delay_1m")}
 		log.Put(shopOrders, canalInsert(10*time.Minute, "stuck"))
 		defer start(t, log, nil)()
 		time.Sleep(time.Second)

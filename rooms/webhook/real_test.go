@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -98,32 +96,6 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 	})
 }
 
-// Half of a hundred thousand orders were never tried, and half are to be tried again. A step chooses the few that there is room for.
-func TestReal_OrdersThatWaitCostAStepLittle(t *testing.T) {
-	ring.OnlyAll(t, "TestSender_RefusedEventsDelayNoOthers, with fewer orders")
-	eachDatabase(t, func(t *testing.T, dsn string) {
-		r := onServer(t, dsn)
-		for n := range 100 {
-			values := ""
-			for i := range 1000 {
-				values += fmt.Sprintf(", ('w%d-%d', '{}', 1, %d)", n, i, i%2)
-			}
-			must.Get(r.DB().ExecContext(t.Context(), "INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+values[2:]))(t)
-		}
-		var took []time.Duration
-		for n := range 50 {
-			r.write(fmt.Sprintf("new%d/1", n))
-			began := time.Now()
-			s := must.Get(r.step(t.Context(), nil, parallel, parallel, time.Minute))(t)
-			took = append(took, time.Since(began))
-			expect.Equal(t, len(s.events), 2*parallel, "events that are sent")
-		}
-		slices.Sort(took)
-		t.Logf("a step took %v, at most %v", took[25], took[49])
-		expect.AtMost(t, took[5], 10*time.Millisecond, "the time of a step beside 100,000 orders that wait")
-	})
-}
-
 // A dispatcher of another program has some rows: the others are taken, and the check says so.
 func TestReal_AnotherReaderIsSeen(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, dsn string) {
@@ -170,15 +142,7 @@ func TestReal_ASweeperAndAWebhookNeedADatabaseOnly(t *testing.T) {
 			defer v.mu.Unlock()
 			return len(v.got)
 		}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			resp, err := v.RoundTrip(q)
-			must.Do(t, err)
-			w.WriteHeader(resp.StatusCode)
-		}))
-		defer server.Close()
-		file := t.TempDir() + "/topics.yaml"
-		must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `buckets: [1m]
-webhook: {url: %q}
+		cfg := must.Get(parse(t, `webhook: {url: https://shop.example/events}
 orders:
   table: shop_orders
   id: {column: no, type: integer}
@@ -186,7 +150,7 @@ orders:
   due: {column: pay_until, type: unix_ms}
   items: none
   stock: none
-`, server.URL+"/events"), 0o600))
+`))(t)
 		s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
 		defer s.Close()
 		for _, q := range []string{
@@ -197,7 +161,7 @@ orders:
 			must.Do(t, err)
 		}
 		app := must.Get(pipeline.New(pipeline.Options{
-			TopicsFile: file, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, SweepEvery: time.Second,
+			Config: cfg, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, Services: v, SweepEvery: time.Second,
 			Environment: pipeline.Environment{Others: map[string]string{EnvSecret: secret}}, Logger: slog.New(slog.DiscardHandler),
 		}))(t)
 		defer app.Close()

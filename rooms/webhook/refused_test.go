@@ -146,16 +146,6 @@ func TestSender_RefusedEventsOfAnyKindDelayNoOthers(t *testing.T) {
 	seeds := uint64(6)
 	if ring.All() {
 		seeds = 40
-		for _, share := range []int{0, 5, 10, 20, 40} {
-			for _, run := range []int{0, 100} {
-				for _, status := range []int{404, 422, 500} {
-					refusing{share: share, run: run, status: []int{status}, rate: 1}.test(t, 1, 2*time.Hour)
-				}
-			}
-		}
-		for _, status := range []int{410, 429, 503} {
-			refusing{share: 10, status: []int{status}, after: 60, rate: 1}.test(t, 1, 2*time.Hour)
-		}
 	}
 	for seed, after := ring.Seeds(seeds); seed < after; seed++ {
 		refusingBy(seed).test(t, seed, 20*time.Minute)

@@ -17,14 +17,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/room"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret, newSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDc2FsdHNhbHQ="
 
@@ -178,18 +182,7 @@ func (r *rig) sender() *sender {
 // start runs a sender until stop, which waits for its end.
 func (r *rig) start() (stop func()) {
 	r.Helper()
-	ctx, cancel := context.WithCancel(r.Context())
-	ended := make(chan error, 1)
-	s := r.sender()
-	go func() { ended <- s.run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			must.Do(r, <-ended)
-		}
-	}
+	stop = sync.OnceFunc(testkit.Start(r.T, r.sender().run))
 	r.Cleanup(stop)
 	return stop
 }

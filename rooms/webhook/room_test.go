@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"database/sql"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -62,23 +61,15 @@ func TestRoom_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// beside plays a test of a pipeline with the room and another one, in virtual time.
-func beside(t *testing.T, topics string, other room.Room, play func(t *testing.T, a *pipeline.App, db *sql.DB)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
-		defer servers.Close()
-		a := must.Get(servers.App(t.Context(), pipeline.Options{Config: must.Get(parse(t, topics))(t), Rooms: []room.Room{Room(), other}}))(t)
-		defer a.Close()
-		play(t, a, servers.DB())
-	})
-}
-
 // Beside the webhook the dispatcher goes on with the schedules, and leaves the events alone.
 func TestRoom_BesideItTheDispatcherPublishesSchedulesAlone(t *testing.T) {
 	for topics, left := range map[string]int{example: 1, "": 0} {
-		beside(t, topics, room.Room{}, func(t *testing.T, a *pipeline.App, db *sql.DB) {
-			now := time.Now()
+		synctest.Test(t, func(t *testing.T) {
+			servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
+			defer servers.Close()
+			a := must.Get(servers.App(t.Context(), pipeline.Options{Config: must.Get(parse(t, topics))(t), Rooms: []room.Room{Room()}}))(t)
+			defer a.Close()
+			db, now := servers.DB(), time.Now()
 			must.Get(db.ExecContext(t.Context(), "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('a', '{}', ?)", now.UnixMilli()))(t)
 			box := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}))(t)
 			must.Do(t, box.Add(t.Context(), orderclose.SQL(db), orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}))

@@ -5,7 +5,7 @@ package vendure
 import (
 	"math/rand/v2"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -19,14 +19,6 @@ func each(t *testing.T, test func(v vendure)) {
 	shoptest.Each(t, shoptest.OnPostgres, func(s *shoptest.Shop) {
 		s.Exec(`INSERT INTO stock_level ("productVariantId", "stockLocationId", "stockOnHand", "stockAllocated") VALUES (1, 1, 1000, 0)`)
 		test(vendure{s})
-	})
-}
-
-// adopted is each with orderclose beside the shop.
-func adopted(t *testing.T, test func(v vendure)) {
-	each(t, func(v vendure) {
-		v.Adopt()
-		test(v)
 	})
 }
 
@@ -99,11 +91,11 @@ func TestVendure_APaymentOverwritesACancel(t *testing.T) {
 // A close between the read and the write of a flow: the flow fails as a whole. Flows before a close are left as they
 // are, and a cart that is changed again gets its hour again.
 func TestClose_MeetsEachFlow(t *testing.T) {
-	adopted(t, func(v vendure) {
+	each(t, func(v vendure) {
+		v.Adopt()
 		sweep := func(want int) func() {
 			return func() {
-				n := v.Sweep()
-				expect.That(t, n == want, "a sweep closes %d orders, want %d", n, want)
+				expect.Equal(t, v.Sweep(), want, "orders that a sweep closes")
 			}
 		}
 		v.arrange(1)
@@ -121,27 +113,24 @@ func TestClose_MeetsEachFlow(t *testing.T) {
 			expect.Equal(t, v.state(id+1), want, "order %d", id+1)
 		}
 		expect.Equal(t, v.Int("SELECT COUNT(*) FROM payment"), 1, "payments")
-		if n := v.Int(`SELECT COUNT(*) FROM "order" o JOIN history_entry h ON h."orderId" = o.id WHERE o.state = 'Cancelled' AND NOT active`); n != 3 {
-			t.Errorf("%d closed orders have a history and are no cart", n)
-		}
+		expect.Equal(t, v.Int(`SELECT COUNT(*) FROM "order" o JOIN history_entry h ON h."orderId" = o.id WHERE o.state = 'Cancelled' AND NOT active`), 3,
+			"closed orders that have a history and are no cart")
 	})
 }
 
 // Payments of 100 due orders meet sweeps: an order is paid and has a payment, or is cancelled and has none.
 func TestClose_InACrowd(t *testing.T) {
-	adopted(t, func(v vendure) {
-		var mu sync.Mutex
-		paid := 0
+	each(t, func(v vendure) {
+		v.Adopt()
+		var payments atomic.Int64
 		closed := v.Crowd(100, func(i int) {
 			v.arrange(i + 1)
 			if rand.IntN(2) == 0 && v.addPayment(i+1, nothing, nothing) {
-				mu.Lock()
-				paid++
-				mu.Unlock()
+				payments.Add(1)
 			}
 		})
 		count := func(where string) int { return v.Int(`SELECT COUNT(*) FROM "order" o WHERE ` + where) }
-		t.Logf("%d paid, %d closed", paid, closed)
+		paid := int(payments.Load())
 		expect.That(t, count("state = 'PaymentSettled'") == paid && count("state = 'Cancelled'") == closed && paid+closed == 100,
 			"%d paid and %d closes are expected", paid, closed)
 		n := count(`(SELECT COUNT(*) FROM payment WHERE "orderId" = o.id) <> CASE state WHEN 'Cancelled' THEN 0 ELSE 1 END`)

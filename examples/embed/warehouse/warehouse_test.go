@@ -69,29 +69,26 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestService_EachLineComesBackOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(err)
 	servers, err := pipelinetest.Start(pipelinetest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(err)
 	defer servers.Close()
 	app, err := servers.App(ctx, pipeline.Options{Config: cfg, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(err)
 	p, err := servers.Producer(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(err)
 	const orders = 200
 	insert := func(query string, args ...any) {
 		t.Helper()
-		if _, err := servers.DB().ExecContext(ctx, query, args...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := servers.DB().ExecContext(ctx, query, args...)
+		check(err)
 	}
 	for _, sku := range []string{"card", "unknown"} {
 		insert("INSERT INTO stock (sku_id, available, reserved) VALUES (?, 0, ?)", sku, 2*orders)
@@ -104,9 +101,7 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 		insert("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", o.ID, o.CreatedAt.UnixMilli(),
 			o.Due.UnixMilli())
 		insert("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, ?, 2)", o.ID, sku)
-		if err := p.Schedule(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		check(p.Schedule(ctx, o))
 	}
 
 	f := &faulty{seen: map[string]bool{}, stock: map[string]int64{}}
@@ -134,9 +129,8 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 			return err
 		}})
 	stop()
-	if other := <-ended; err != nil || other != nil {
-		t.Fatal(err, other)
-	}
+	check(err)
+	check(<-ended)
 	if f.stock["card"] != 2*(orders-1) || len(f.refused) != 1 || f.refused[0].SKU != "unknown" || f.calls < orders+3 || f.calls > orders+orders/4 {
 		t.Errorf("after %d calls the service has %v, and refused %v", f.calls, f.stock, f.refused)
 	}

@@ -88,8 +88,7 @@ func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 			Column: "due", Type: DateTime, Zone: rapid.SampledFrom(zones).Draw(t, "zone"),
 			Precision: rapid.SampledFrom(Precisions()).Draw(t, "precision"),
 		}
-		c, err := m.Codec()
-		must.Do(t, err)
+		c := must.Get(m.Codec())(t)
 		wall := time.UnixMicro(rapid.Int64Range(from.UnixMicro(), to.UnixMicro()).Draw(t, "wall")).UTC().Truncate(c.step)
 		due, _, err := c.Decode(wall)
 		must.Do(t, err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -129,32 +128,4 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o", CreatedAt: created, Due: due}})
 		expect.That(t, err == nil && out[0].Verdict == orderclose.Closed, "after %v: %+v, %v", delay, out, err)
 	}
-}
-
-// Orders may spell a SKU in several ways that are one row of the stock. An order that does so itself is named.
-func TestClose_SKUsInSeveralSpellings(t *testing.T) {
-	m := *shops[1].Mapping
-	m.Orders, m.Items, m.Shards = "o", &mapping.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
-	s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m}))(t)
-	defer s.Close()
-	must.Do(t, s.Migrate(t.Context()))
-	for _, q := range []string{
-		"CREATE TABLE o (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
-		"CREATE TABLE l (order_no TEXT, sku TEXT, quantity INTEGER)",
-		"CREATE TABLE sku_stock (sku TEXT COLLATE NOCASE PRIMARY KEY, available INTEGER)",
-		"INSERT INTO sku_stock VALUES ('ink', 0), ('nib', 0)",
-		"INSERT INTO o (order_no, status, created_ms, expire_ms) VALUES ('a', 10, 1, 1), ('b', 10, 1, 1), ('c', 10, 1, 1)",
-		"INSERT INTO l VALUES ('a', 'INK', 2), ('b', 'Ink', 3), ('b', 'nib', 4), ('c', 'ink', 1), ('c', 'INK', 1)",
-	} {
-		must.Get(s.DB().ExecContext(t.Context(), q))(t)
-	}
-	out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
-	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
-		!strings.Contains(out[2].Err.Error(), `lines_wrong: SKUs "INK" and "ink" are one row`) {
-		t.Fatalf("%+v", out)
-	}
-	var stock, ledger string
-	must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
-		" (SELECT group_concat(order_id || returned) FROM (SELECT * FROM receipts ORDER BY 1))").Scan(&stock, &ledger))
-	expect.That(t, stock == "ink5,nib4" && ledger == `a{"INK":2},b{"Ink":3,"nib":4}`, "the stock is %s, the receipts say %s", stock, ledger)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // Requests to Kafka that package kafka does not make, with a client that is independent of it.
@@ -47,15 +49,7 @@ func (w *world) alterConfigs(key, value string, topics ...string) error {
 
 // inSync returns an error if a replica of the topics is not in sync.
 func (w *world) inSync(topics ...string) error {
-	return w.ask(func(ctx context.Context, c *kadm.Client) error {
-		details, err := c.ListTopics(ctx, topics...)
-		details.EachPartition(func(p kadm.PartitionDetail) {
-			if len(p.ISR) < len(p.Replicas) {
-				err = fmt.Errorf("of %s/%d %d replicas of %d are in sync", p.Topic, p.Partition, len(p.ISR), len(p.Replicas))
-			}
-		})
-		return err
-	})
+	return w.ask(func(ctx context.Context, c *kadm.Client) error { return testkit.InSync(ctx, c, topics...) })
 }
 
 // moveLeaders makes the second replica of each partition the first, and elects it.
@@ -90,31 +84,13 @@ func (w *world) moveLeaders(e event, topics ...string) error {
 // deleteRecords deletes every record of a topic.
 func (w *world) deleteRecords(topic string) error {
 	return w.eventually(func() error {
-		return w.ask(func(ctx context.Context, c *kadm.Client) error {
-			found, err := c.ListTopics(ctx, topic)
-			if err != nil {
-				return err
-			}
-			var ends kadm.Offsets
-			found.EachPartition(func(p kadm.PartitionDetail) { ends.AddOffset(topic, p.Partition, -1, -1) }) // -1: all
-			deleted, err := c.DeleteRecords(ctx, ends)
-			return errors.Join(err, deleted.Error())
-		})
+		return w.ask(func(ctx context.Context, c *kadm.Client) error { return testkit.DeleteRecords(ctx, c, topic) })
 	})
 }
 
-// offsetLister lists an offset of each partition of topics.
-type offsetLister func(c *kadm.Client, ctx context.Context, topics ...string) (kadm.ListedOffsets, error)
-
 // resetCommits sets the commits of a group without members.
-func (w *world) resetCommits(group, topic string, list offsetLister) error {
-	return w.ask(func(ctx context.Context, c *kadm.Client) error {
-		listed, err := list(c, ctx, topic)
-		if err = errors.Join(err, listed.Error()); err != nil {
-			return err
-		}
-		return c.CommitAllOffsets(ctx, group, listed.Offsets())
-	})
+func (w *world) resetCommits(group, topic string, list testkit.OffsetLister) error {
+	return w.ask(func(ctx context.Context, c *kadm.Client) error { return testkit.SetCommits(ctx, c, group, topic, list) })
 }
 
 // maxPartitions bounds what addPartition adds.

@@ -57,7 +57,7 @@ func kinds(v variant, losses bool, has func(need string) bool) (all []kind, miss
 	if v.power {
 		return powerKinds(v), nil
 	}
-	for _, k := range slices.Concat(processKinds, brokerKinds, topicKinds, databaseKinds, redisKinds, otherKinds) {
+	for _, k := range slices.Concat(processKinds, brokerKinds, topicKinds, databaseKinds, redisKinds, networkKinds, otherKinds) {
 		switch {
 		case k.needs != "" && !has(k.needs):
 			missing = append(missing, k.name)

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/process"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/servers"
-	"github.com/orderclose/orderclose/internal/topics"
 )
 
 // brokerKinds disturb the brokers, and the network to them.
@@ -30,22 +31,11 @@ var brokerKinds = []kind{
 		least: 2 * time.Second, most: 5 * time.Second, on: onBrokers, play: (*world).refusedAppends},
 	{name: "full-disk-broker", does: "the disk of one broker is filled until it stops; then the space is freed and it is started again",
 		least: 3 * time.Second, most: 6 * time.Second, on: onBrokers, needs: needsDisk, play: (*world).fullBroker},
-	{name: "kafka-cut", does: "all connections to the brokers are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links...) }},
-	{name: "kafka-resets", does: "connections to the brokers are reset again and again", least: 2 * time.Second, most: 5 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.disturb(e, resets(20_000), w.cluster.links...) }},
-	{name: "kafka-stall", does: "all connections to the brokers stall", least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.links...) }},
-	{name: "kafka-slow", does: "50 ms in each direction and 2 MB/s to each broker", least: 3 * time.Second, most: 6 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.disturb(e, slow(2<<20), w.cluster.links...) }},
-	{name: "kafka-half-open", does: "the brokers' side of all connections is reset, and the clients do not notice",
-		least: time.Second, most: 2 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error {
-			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.links...)
-		}},
 	{name: "one-broker-cut", does: "one broker cannot be reached by clients, and leads its partitions on",
 		least: 2 * time.Second, most: 6 * time.Second, on: onNetwork,
-		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.links[e.N%3]) }},
+		play: func(w *world, e event) error {
+			return w.disturb(e, (*testkit.Proxy).Disconnect, w.cluster.links[e.N%3])
+		}},
 }
 
 // disturb does something to the connections through proxies, and heals them.
@@ -60,24 +50,21 @@ func (w *world) disturb(e event, do func(*testkit.Proxy), links ...*testkit.Prox
 	return nil
 }
 
-// cut resets all connections and refuses new ones.
-func cut(l *testkit.Proxy) {
-	l.Refuse()
-	l.Cut()
-}
+// networkKinds disturb the network to each kind of server.
+var networkKinds = slices.Concat(
+	networkTo("kafka", "the brokers", onNetwork, 20_000, func(c *cluster) []*testkit.Proxy { return c.links }),
+	networkTo("database", "the database", onLink, 2000, func(c *cluster) []*testkit.Proxy { return []*testkit.Proxy{c.databaseLink} }),
+	networkTo("redis", "Redis", "network to Redis", 2000, func(c *cluster) []*testkit.Proxy { return []*testkit.Proxy{c.redisLink} }),
+)
 
-// resets resets each connection after so many bytes to the server.
-func resets(bytes int) func(*testkit.Proxy) {
-	return func(l *testkit.Proxy) { l.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: bytes}) }
-}
-
-// slow delays each direction by 50 ms, and limits it to so many bytes a second.
-func slow(rate int) func(*testkit.Proxy) {
-	return func(l *testkit.Proxy) {
-		for _, d := range []testkit.Direction{testkit.ToServer, testkit.ToClient} {
-			l.Set(d, testkit.ProxyRules{Delay: 50 * time.Millisecond, Rate: rate})
-		}
+func networkTo(name, server, on string, bytes int, links func(*cluster) []*testkit.Proxy) (all []kind) {
+	for _, f := range testkit.NetworkFaults {
+		all = append(all, kind{name: name + "-" + f.Name, does: fmt.Sprintf(f.Does, server), least: time.Second, most: 5 * time.Second, on: on,
+			play: func(w *world, e event) error {
+				return w.disturb(e, func(l *testkit.Proxy) { f.Begin(l, bytes) }, links(w.cluster)...)
+			}})
 	}
+	return all
 }
 
 // loseCommits loses several commits, or their answers.
@@ -149,11 +136,7 @@ func (w *world) refusedAppends(e event) error {
 
 // configureTopics sets a configuration of all topics of the pipeline.
 func (w *world) configureTopics(key, value string) error {
-	var names []string
-	for _, spec := range topics.Specs(w.cfg) {
-		names = append(names, spec.Name)
-	}
-	return w.eventually(func() error { return w.alterConfigs(key, value, names...) })
+	return w.eventually(func() error { return w.alterConfigs(key, value, scenario.TopicNames(w.cfg)...) })
 }
 
 // fill fills the disk on which a folder is, and returns a function that frees the space.

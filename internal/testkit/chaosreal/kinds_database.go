@@ -75,23 +75,6 @@ var databaseKinds = []kind{
 			defer w.witness.Blind(5 * time.Second)()
 			return w.stepped(e, behind)
 		}},
-	{name: "database-cut", does: "all connections to the database are reset, and new ones refused", least: time.Second, most: 4 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.databaseLink) }},
-	{name: "database-resets", does: "connections to the database are reset again and again", least: time.Second, most: 4 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.disturb(e, resets(3000), w.cluster.databaseLink) }},
-	{name: "database-stall", does: "all connections to the database stall", least: time.Second, most: 5 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.databaseLink) }},
-	{name: "database-slow", does: "50 ms in each direction to the database, and 200 KB/s", least: 2 * time.Second, most: 5 * time.Second, on: onLink,
-		play: func(w *world, e event) error { return w.disturb(e, slow(200_000), w.cluster.databaseLink) }},
-	{name: "database-half-open", does: "the database's side of all connections is reset, and the pipeline does not notice",
-		least: time.Second, most: 2 * time.Second, on: onLink,
-		play: func(w *world, e event) error {
-			return w.disturb(e, func(l *testkit.Proxy) { l.HalfOpen() }, w.cluster.databaseLink)
-		}},
-	{name: "answers-swallowed", does: "the answers of the database get lost", least: time.Second, most: 3 * time.Second, on: onLink,
-		play: func(w *world, e event) error {
-			return w.disturb(e, func(l *testkit.Proxy) { l.Set(testkit.ToClient, testkit.ProxyRules{Drop: true}) }, w.cluster.databaseLink)
-		}},
 	{name: "commit-answers-lost", does: "of several transactions the commit is done and its answer gets lost",
 		least: time.Second, most: 3 * time.Second, on: onLink,
 		play: func(w *world, e event) error {

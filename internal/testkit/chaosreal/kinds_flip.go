@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // flipRecovered flips a bit in a segment of a topic while everything is without power. When the broker starts, it finds the damage, and
@@ -114,7 +116,7 @@ func lastBatch(log []byte) (at, size int) {
 
 // passed reports whether the relays have committed an offset behind the batch.
 func (w *world) passed(f flipped) bool {
-	commits, err := w.kafka.Commits(w.ctx, w.groups()[f.topic], f.topic, w.cfg.Partitions)
+	commits, err := w.kafka.Commits(w.ctx, scenario.Groups(w.cfg)[f.topic], f.topic, w.cfg.Partitions)
 	return err == nil && commits[f.partition].Offset > f.last
 }
 

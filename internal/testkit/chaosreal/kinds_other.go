@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // redisKinds disturb Redis, and the network to it.
@@ -42,10 +40,6 @@ var redisKinds = []kind{
 			w.hold(e)
 			return w.cluster.redisClient.Del(w.ctx, key).Err()
 		}},
-	{name: "redis-cut", does: "all connections to Redis are reset, and new ones refused", least: time.Second, most: 5 * time.Second, on: "network to Redis",
-		play: func(w *world, e event) error { return w.disturb(e, cut, w.cluster.redisLink) }},
-	{name: "redis-stall", does: "all connections to Redis stall", least: time.Second, most: 5 * time.Second, on: "network to Redis",
-		play: func(w *world, e event) error { return w.disturb(e, (*testkit.Proxy).Stall, w.cluster.redisLink) }},
 }
 
 // redisConfig sets a configuration for a while. A connection that was made before a password was set stays authenticated, so it can undo that.

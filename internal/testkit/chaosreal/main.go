@@ -25,9 +25,7 @@
 //	round.go      waits until all is done, and judges
 //	shop.go       creates, pays, cancels and moves orders
 //	lines.go      removes lines of orders while closes read them
-//	summary.go    the figures: JSON, a table
-//	report.go     the report in HTML
-//	plot.go       its plots, as SVG
+//	summary.go    the figures and the verdict
 package main
 
 import (
@@ -49,7 +47,7 @@ import (
 // settings are those of the environment.
 type settings struct {
 	dir, binary string        // folder of the servers, and orderclose
-	report      string        // path of the report
+	logs        string        // LOGS: folder for the logs of a round that broke a promise
 	minutes     float64       // MINUTES: how long orders are created
 	seed        uint64        // SEED
 	database    *database     // DATABASE
@@ -82,9 +80,9 @@ func main() {
 // readSettings reads the arguments and the environment.
 func readSettings(args []string, env func(string) string) (s settings, err error) {
 	if len(args) < 3 || len(args) > 4 {
-		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE REPORT [OTHER-ORDERCLOSE], as deploy/native/chaos-real.sh does")
+		return s, fmt.Errorf("usage: chaosreal DIR ORDERCLOSE LOGS [OTHER-ORDERCLOSE], as deploy/native/chaos-real.sh does")
 	}
-	s = settings{dir: args[0], binary: args[1], report: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute,
+	s = settings{dir: args[0], binary: args[1], logs: args[2], minutes: 10, seed: 1, perMinute: defaultPerMinute,
 		losses: env("LOSSES") != "0", round: 10 * time.Minute}
 	s.variant = variant{mapped: env("MAPPED") == "1", secured: env("SECURED") == "1", power: env("POWER") == "1", brokers: 3, sync: env("SYNC")}
 	if s.variant.power {
@@ -125,7 +123,7 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 	return s, err
 }
 
-// run plays all rounds, prints the summary, and writes the report. The error says that a promise was broken, or that the run could not be made.
+// run plays all rounds and prints the summary. The error says that a promise was broken, or that the run could not be made.
 func run(ctx context.Context, s settings) error {
 	c, err := startCluster(ctx, s.dir, s.database, s.variant)
 	if c != nil {
@@ -156,10 +154,6 @@ func run(ctx context.Context, s settings) error {
 	}
 	sum := summarize(s, rounds, missing)
 	sum.print()
-	if err := writeReport(s.report, sum, rounds); err != nil {
-		return err
-	}
-	note("report: %s", s.report)
 	return sum.err()
 }
 
@@ -178,11 +172,10 @@ func oneRound(ctx context.Context, c *cluster, s settings, n int, length time.Du
 	}
 	r, err := playRound(ctx, w, seed, length, schedule, all)
 	if err != nil || len(r.verdict.Violations) > 0 {
-		kept := strings.TrimSuffix(s.report, filepath.Ext(s.report)) + "-logs"
-		if out, failed := exec.Command("cp", "-r", w.dir, kept).CombinedOutput(); failed != nil {
+		if out, failed := exec.Command("cp", "-r", w.dir, s.logs).CombinedOutput(); failed != nil {
 			note("logs not kept: %v: %s", failed, out)
 		} else {
-			note("logs: %s", kept)
+			note("logs: %s", s.logs)
 		}
 	}
 	return r, err

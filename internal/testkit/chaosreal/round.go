@@ -130,22 +130,13 @@ func (w *world) left() (left []string) {
 	number("unpaid orders", "SELECT COUNT(*) FROM orders WHERE status = 0")
 	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
-	for topic, group := range w.groups() {
+	for topic, group := range scenario.Groups(w.cfg) {
 		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
 		if err != nil || lag != 0 {
 			left = append(left, fmt.Sprintf("%d records of %s (%v)", lag, topic, err))
 		}
 	}
 	return left
-}
-
-// groups maps each topic that stages read to the group that reads it.
-func (w *world) groups() map[string]string {
-	all := map[string]string{w.cfg.Topics.Close: w.cfg.CloserGroup()}
-	for _, b := range w.cfg.Buckets {
-		all[b.Topic] = w.cfg.RelayGroup(b)
-	}
-	return all
 }
 
 // stopParts stops all processes in order, at once.

@@ -17,9 +17,8 @@ type event struct {
 }
 
 const (
-	// warmUp is the time before the first fault. Processes join their groups within joinTime of it.
-	warmUp   = 20 * time.Second
-	joinTime = 10 * time.Second
+	// warmUp is the time before the first fault, in which processes join their groups.
+	warmUp = 20 * time.Second
 	// coolDown is the time after the last fault in which orders are still created.
 	coolDown = 12 * time.Second
 )

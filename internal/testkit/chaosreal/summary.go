@@ -6,20 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
-
-// spread is the median and the largest of some values.
-type spread struct {
-	P50 float64 `json:"p50"`
-	Max float64 `json:"max"`
-}
 
 // summary is the result of a run.
 type summary struct {
@@ -42,15 +33,9 @@ type summary struct {
 	Lost         int      `json:"lost"`
 	Double       int      `json:"double"`
 	Open         int      `json:"open"`
-	// RecoverySeconds is how long after a fault of a kind lateness was normal again; see checker.Recovery.
-	RecoverySeconds map[string]spread `json:"recovery_s"`
-	// NormalMillis is the lateness that counted as normal for that; see checker.Normal. Of several rounds it is the largest.
-	NormalMillis int64 `json:"normal_ms"`
-	// Lateness is that of all closed orders. Undisturbed leaves out the orders that were due during a
-	// fault, or before lateness was normal again after it.
-	Lateness    map[string]float64 `json:"lateness_ms"`
-	Undisturbed map[string]float64 `json:"undisturbed_ms"`
-	ByPath      map[string]int     `json:"closed"`
+	// Lateness is that of all closed orders.
+	Lateness map[string]float64 `json:"lateness_ms"`
+	ByPath   map[string]int     `json:"closed"`
 	// SettledSeconds is how long after the last due time and the last fault nothing was left to do;
 	// of several rounds the longest. Looks counts how often the witness looked for early closes.
 	SettledSeconds float64 `json:"settled_s"`
@@ -66,11 +51,10 @@ type summary struct {
 func summarize(s settings, rounds []*round, missing []string) *summary {
 	sum := &summary{
 		Database: s.database.name, Variant: s.variant.String(), Seed: s.seed, Minutes: s.minutes, Rounds: len(rounds),
-		Acts: map[string]int{}, Faults: map[string]int{}, RecoverySeconds: map[string]spread{}, ByPath: map[string]int{},
+		Acts: map[string]int{}, Faults: map[string]int{}, ByPath: map[string]int{},
 		NotTried: append([]string{}, missing...), Violations: []string{}, FailedFaults: []string{},
 	}
-	recovery := map[string][]time.Duration{}
-	var late, undisturbed []time.Duration
+	var late []time.Duration
 	var seconds float64
 	for _, r := range rounds {
 		v := r.verdict
@@ -81,10 +65,6 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 		add(sum.Acts, r.acts)
 		add(sum.ByPath, v.ByPath)
 		seconds += r.over.Seconds()
-		samples := r.trustworthy()
-		normal := checker.Normal(samples, r.began.Add(joinTime), r.began.Add(warmUp))
-		sum.NormalMillis = max(sum.NormalMillis, normal.Milliseconds())
-		var disturbed []span
 		for _, p := range r.played {
 			if p.Err != nil {
 				sum.FailedFaults = append(sum.FailedFaults, fmt.Sprintf("%s: %.500v", p.Kind, p.Err))
@@ -92,21 +72,12 @@ func summarize(s settings, rounds []*round, missing []string) *summary {
 			}
 			sum.Faults[p.Kind]++
 			sum.TotalFaults++
-			d, _ := checker.Recovery(samples, p.To, normal)
-			recovery[p.Kind] = append(recovery[p.Kind], d)
-			disturbed = append(disturbed, span{p.From, p.To.Add(d)})
 		}
-		for _, sample := range samples {
+		for _, sample := range r.trustworthy() {
 			late = append(late, sample.Late)
-			if !slices.ContainsFunc(disturbed, func(s span) bool { return s.has(sample.Due) }) {
-				undisturbed = append(undisturbed, sample.Late)
-			}
 		}
 	}
-	for kind, all := range recovery {
-		sum.RecoverySeconds[kind] = spread{checker.Quantile(all, 0.5).Seconds(), checker.Quantile(all, 1).Seconds()}
-	}
-	sum.Lateness, sum.Undisturbed = quantiles(late), quantiles(undisturbed)
+	sum.Lateness = quantiles(late)
 	for _, what := range []string{"created", "paid", "cancelled", "moved"} {
 		sum.PerSecond += float64(sum.Acts[what]) / seconds
 	}
@@ -152,21 +123,10 @@ func (s *summary) err() error {
 	return nil
 }
 
-// print prints a table for people, and the JSON for programs.
+// print prints the verdict for people, and the JSON for programs.
 func (s *summary) print() {
-	t := tabwriter.NewWriter(os.Stderr, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "\nfault\tplayed\trecovery p50\tmax\n")
-	for _, kind := range slices.Sorted(maps.Keys(s.Faults)) {
-		r := s.RecoverySeconds[kind]
-		fmt.Fprintf(t, "%s\t%d\t%.0f s\t%.0f s\n", kind, s.Faults[kind], r.P50, r.Max)
-	}
-	_ = t.Flush()
-	note("\n%d orders, %.0f acts a second, %d faults of %d kinds, %d processes ended by themselves", s.Orders, s.PerSecond, s.TotalFaults, len(s.Faults), s.Exits)
-	note("acts: %v; closed: %v", s.Acts, s.ByPath)
-	note("lateness: p50 %.0f ms, p99 %.0f ms, max %.0f ms; undisturbed: p50 %.0f ms, p99 %.0f ms",
-		s.Lateness["p50"], s.Lateness["p99"], s.Lateness["max"], s.Undisturbed["p50"], s.Undisturbed["p99"])
-	note("normal lateness: up to %d ms; all done %.0f s after the last fault; %d looks for early closes", s.NormalMillis, s.SettledSeconds, s.Looks)
-	note("early %d, lost %d, double %d, open %d", s.Early, s.Lost, s.Double, s.Open)
+	note("%d orders, %d faults of %d kinds: early %d, lost %d, double %d, open %d; lateness: p50 %.0f ms, p99 %.0f ms",
+		s.Orders, s.TotalFaults, len(s.Faults), s.Early, s.Lost, s.Double, s.Open, s.Lateness["p50"], s.Lateness["p99"])
 	for _, f := range s.FailedFaults {
 		note("not played or not undone: %s", f)
 	}

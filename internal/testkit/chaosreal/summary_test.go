@@ -5,16 +5,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // aRound is a minute with two faults, one of which makes the orders of six seconds late.
@@ -31,7 +27,7 @@ func aRound() *round {
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	return &round{began: began, over: time.Minute, verdict: v, exits: 1, acts: map[string]int{"created": 6000, "paid": 600, "published": 3000}, played: []played{
 		{Kind: "kill-relay", From: at(22), To: at(25)},
-		{Kind: `<b>"kind"`, From: at(40), To: at(41)},
+		{Kind: "pause-closer", From: at(40), To: at(41)},
 	}}
 }
 
@@ -40,17 +36,14 @@ func TestSummary_HasTheFiguresOfAllRounds(t *testing.T) {
 		[]string{"full-disk-broker"})
 	expect.That(t, sum.Orders == 1200 && sum.TotalFaults == 4 && sum.Faults["kill-relay"] == 2 && sum.Exits == 2 && sum.PerSecond == 110, "%+v", sum)
 	expect.Equal(t, sum.Variant, "TLS and SASL, mapped tables", "variant")
-	expect.Equal(t, sum.RecoverySeconds["kill-relay"], (spread{4, 4}), "recovery")
-	expect.Equal(t, sum.RecoverySeconds[`<b>"kind"`], (spread{}), "recovery")
-	expect.That(t, sum.Lateness["max"] == 5000 && sum.Lateness["p50"] == 20 && sum.Undisturbed["max"] == 20,
-		"lateness %v, undisturbed %v", sum.Lateness, sum.Undisturbed)
+	expect.That(t, sum.Lateness["max"] == 5000 && sum.Lateness["p50"] == 20, "lateness %v", sum.Lateness)
 	expect.NoError(t, sum.err())
 	var fields map[string]any
 	text, err := json.Marshal(sum)
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
-	for _, name := range []string{"database", "variant", "orders", "faults", "early", "lost", "double", "open", "recovery_s", "lateness_ms"} {
+	for _, name := range []string{"database", "variant", "orders", "faults", "early", "lost", "double", "open", "lateness_ms"} {
 		_, ok := fields[name]
 		expect.That(t, ok && err == nil, "no %s in %s, %v", name, text, err)
 	}
@@ -83,21 +76,8 @@ func TestSummary_ABrokenPromiseIsAnError(t *testing.T) {
 	expect.That(t, sum.err() != nil && sum.Early == 1, "%+v", sum)
 }
 
-func TestReport_ShowsTheFaultsAndAsksNoOtherHost(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sub", "report.html")
-	rounds := []*round{aRound()}
-	rounds[0].verdict.Violations = []string{"<script>alert(1)</script>"}
-	must.Do(t, writeReport(path, summarize(settings{seed: 4, database: mariadb}, rounds, []string{"full-disk-broker"}), rounds))
-	text := must.Get(os.ReadFile(path))(t)
-	for _, want := range []string{"kill-relay", "one process by SIGKILL", "&lt;b&gt;&#34;kind&#34;", "&lt;script&gt;", "full-disk-broker", `class="p50" points="`,
-		"<title>kill-relay, 22 s to 25 s</title>"} {
-		expect.That(t, strings.Contains(string(text), want), "the report does not have %s", want)
-	}
-	expect.Equal(t, regexp.MustCompile(`(?i)https?://|src=|href=|@import|url\(|<script|<b>`).FindString(string(text)), "", "the report")
-}
-
 func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
-	args := []string{"dir", "orderclose", "report"}
+	args := []string{"dir", "orderclose", "logs"}
 	read := func(env map[string]string) (settings, error) {
 		return readSettings(args, func(name string) string { return env[name] })
 	}

@@ -271,10 +271,7 @@ func (w *world) close() {
 		w.shop.close()
 	}
 	if w.kafka != nil {
-		var names []string
-		for _, spec := range topics.Specs(w.cfg) {
-			names = append(names, spec.Name)
-		}
+		names := scenario.TopicNames(w.cfg)
 		synced := w.eventually(func() error { return w.inSync(names...) }) == nil
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -30,7 +30,7 @@ var operationMutants = []mutant{
 	{"bucket-not-adopted", "topics apply does not tell relays of the bucket that it creates", changes{{"first == end", "first > end"}},
 		"internal/testkit/simulation", "TestSimulation_AnUnlistedDelayTopicIsServed", "the latest"},
 	{"shorter-pause-replaces", "a pause ends that of another operator earlier", changes{{"p.Until.After(until)", "false"}},
-		"internal/store/sqlite", "TestSuite_InMemory/APauseClosesNothing", "error of a shorter pause"},
+		"internal/store/sqlite", "TestSuite_InMemory/APauseClosesNothing", "a shorter pause: got"},
 	{"closed-app-ready", "an App that was closed is ready", nil, "pipeline", "TestClose_EndsRun", "a closed App is ready"},
 	{"flood-logged-again", "a flood of warnings logs as many lines in each period as in the first", changes{{"logged: LogBurst", ""}},
 		"internal/retry", "TestLimitLogs_FloodIsSummarizedAndCounted", "is no summary"},

@@ -23,7 +23,7 @@ var relayMutants = []mutant{
 	{"hop-to-failing", "a hop that is nearly due is sent to a topic that fails", changes{{".Sub(now)", ".Sub(now)+send.MaxTime"}},
 		"delayrelay", "TestRelay_AFailingDelayTopicDelaysNoDueRecord", "late"},
 	{"append-hang-unseen", "an append beside the loop that hangs is not noticed", changes{{"!l.appendHangs()", "true"}},
-		"delayrelay", "TestRelay_AbandonsTheProcessWhenAHopHangs", "OnHang was not called"},
+		"delayrelay", "TestRelay_AbandonsTheProcessWhenAnAppendHangs", "OnHang was not called"},
 	{"future-append-fetch", "the next fetch is planned by an append time in the future", changes{{"earlier(appended, now)", "appended"}},
 		"delayrelay", "TestNextFetch_AFutureAppendTimeCountsAsNow", "fetches"},
 	{"future-append-stay", "an append time in the future keeps a record longer than its bucket", changes{{"min(appended, now)", "appended"}},

@@ -11,10 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/topics"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // client returns a Kafka client that is independent of the product.
@@ -51,11 +52,7 @@ func (r *rig) electLeaders() {
 // owned returns an error if a partition has no owner. If a coordinator is killed during a member's first join, that member stays in the group, unknown
 // to all, until its session ends.
 func (r *rig) owned() error {
-	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
-	for _, b := range r.cfg.Buckets {
-		groups[b.Topic] = r.cfg.RelayGroup(b)
-	}
-	for topic, name := range groups {
+	for topic, name := range scenario.Groups(r.cfg) {
 		group, err := r.kafka.Group(r.t.Context(), name, topic)
 		if err != nil {
 			return err
@@ -73,22 +70,7 @@ func (r *rig) owned() error {
 func (r *rig) inSync() {
 	r.t.Helper()
 	client := r.client()
-	var names []string
-	for _, spec := range topics.Specs(r.cfg) {
-		names = append(names, spec.Name)
-	}
-	r.eventually(func() error {
-		topics, err := client.ListTopics(r.t.Context(), names...)
-		if err == nil {
-			err = topics.Error()
-		}
-		topics.EachPartition(func(p kadm.PartitionDetail) {
-			if len(p.ISR) < len(p.Replicas) {
-				err = fmt.Errorf("%s/%d has the replicas %v, and %v are in sync", p.Topic, p.Partition, p.Replicas, p.ISR)
-			}
-		})
-		return err
-	})
+	r.eventually(func() error { return testkit.InSync(r.t.Context(), client, scenario.TopicNames(r.cfg)...) })
 }
 
 // One of three brokers is killed, or stopped, under load. It leads a third of the partitions, and coordinates a group.

@@ -51,30 +51,22 @@ func (p patient) Hold(ctx context.Context, work func(context.Context) error) err
 	return asked(ctx, p.Lock, work, lock.ErrHeld, lock.ErrUnavailable)
 }
 
-// sweepUnderDatabaseLock begins a sweep whose lock is in a database behind a proxy. It returns the lock without the proxy.
-func sweepUnderDatabaseLock(t *testing.T) (s *sweeping, direct lock.Lock) {
-	t.Helper()
-	o := must.Get(mysql.ParseDSN(newRig(t, realServers(t)).servers.DSN))(t)
-	s = newSweeping(t, o.Addr)
-	direct = databaseLock(t, o.FormatDSN(), s.key)
-	o.Addr = s.proxy.Addr()
-	s.sweep(patient{databaseLock(t, o.FormatDSN(), s.key)})
-	s.page()
-	return s, direct
-}
-
 // losesDatabaseLock plays a failure of the connection of a lock in the database. Another process gets the lock.
-func losesDatabaseLock(t *testing.T, lose func(s *sweeping)) {
-	s, direct := sweepUnderDatabaseLock(t)
+func losesDatabaseLock(t *testing.T, lose func(s *holding)) {
+	o := must.Get(mysql.ParseDSN(newRig(t, realServers(t)).servers.DSN))(t)
+	s := newHolding(t, o.Addr)
+	direct := databaseLock(t, o.FormatDSN(), s.key)
+	o.Addr = s.proxy.Addr()
+	s.hold(databaseLock(t, o.FormatDSN(), s.key))
 	nothing := func(context.Context) error { return nil }
 	switch err := asked(t.Context(), direct, nothing, lock.ErrUnavailable); {
 	case errors.Is(err, lock.ErrHeld):
 		lose(s)
-	case err == nil: // The machine was too busy to renew the lock in time. The sweep must end by itself.
+	case err == nil: // The machine was too busy to renew the lock in time. The work must end by itself.
 	default:
 		t.Fatalf("another process asks for the lock: %v", err)
 	}
-	s.lostItsLock()
+	s.losesItsLock()
 	// The lease of the other process expires.
 	expect.NoError(t, (patient{direct}).Hold(t.Context(), nothing))
 }

@@ -2,7 +2,6 @@ package realtest
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -27,66 +26,35 @@ type faultyPipeline struct {
 	*rig
 	server *ownServer
 	proxy  *testkit.Proxy
-	dsn    string // the pipeline's DSN, without the proxy
 }
 
-// databaseFaults are the faults of the database and of the connection to it. Each function starts a fault and returns a function that ends it; nil means
-// that the fault ends by itself. The first ones run in make test.
-var databaseFaults = []struct {
+// databaseFaults are the faults of the database and of the connection to it. Each function starts a fault and returns a function that ends it. (Random
+// rounds on real servers, make chaos-real, have more of them.)
+func databaseFaults() []databaseFault {
+	faults := []databaseFault{
+		{"commits lost after", (*faultyPipeline).loseCommits},
+		{"killed and started again", (*faultyPipeline).kill},
+		{"read-only", func(s *faultyPipeline) func() {
+			s.exec("SET GLOBAL read_only = 1") // applies to all users but root
+			return func() { s.exec("SET GLOBAL read_only = 0") }
+		}},
+	}
+	for _, f := range testkit.NetworkFaults {
+		faults = append(faults, databaseFault{f.Name, func(s *faultyPipeline) func() {
+			f.Begin(s.proxy, 2000)
+			return s.proxy.Heal
+		}})
+	}
+	return append(faults, databaseFault{"deadlocks", (*faultyPipeline).deadlock})
+}
+
+type databaseFault struct {
 	name  string
 	begin func(s *faultyPipeline) (end func())
-}{
-	{"unreachable", func(s *faultyPipeline) func() {
-		s.proxy.Refuse()
-		s.proxy.Cut()
-		return s.proxy.Heal
-	}},
-	{"half open", func(s *faultyPipeline) func() {
-		s.proxy.HalfOpen()
-		return nil
-	}},
-	{"answers swallowed", func(s *faultyPipeline) func() {
-		s.proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true})
-		return s.proxy.Heal
-	}},
-	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutAnswer) }},
-	{"killed and started again", (*faultyPipeline).kill},
-	{"read-only", func(s *faultyPipeline) func() {
-		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
-		return func() { s.exec("SET GLOBAL read_only = 0") }
-	}},
-	{"stalled", func(s *faultyPipeline) func() {
-		s.proxy.Stall()
-		return s.proxy.Heal
-	}},
-	{"slow", func(s *faultyPipeline) func() {
-		rules := testkit.ProxyRules{Delay: 150 * time.Millisecond, Rate: 20_000}
-		s.proxy.Set(testkit.ToServer, rules)
-		s.proxy.Set(testkit.ToClient, rules)
-		return s.proxy.Heal
-	}},
-	{"cut again and again", func(s *faultyPipeline) func() {
-		s.proxy.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: 2000})
-		return s.proxy.Heal
-	}},
-	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutBefore) }},
-	{"too many connections", (*faultyPipeline).tooMany},
-	{"sessions killed", (*faultyPipeline).killAgain},
-	{"rows locked", func(s *faultyPipeline) func() {
-		tx, err := s.store.DB().Begin()
-		if err != nil {
-			s.t.Error(err)
-			return nil
-		}
-		if _, err := tx.Exec("SELECT id FROM orders WHERE status = 0 AND id LIKE '%1' FOR UPDATE"); err != nil {
-			s.t.Error(err)
-		}
-		return func() {
-			expect.NoError(s.t, tx.Rollback())
-		}
-	}},
-	{"deadlocks", (*faultyPipeline).deadlock},
 }
+
+// inTest is how many of them make test plays.
+const inTest = 6
 
 // Orders become due, and are paid, under each fault in turn. There are no sweeps: the closer recovers from each fault by itself, gives no order up, and
 // uses up none of its attempts. The log has the duration of each. (A full disk is tested in internal/testkit/simulation.)
@@ -94,7 +62,7 @@ func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 	eachOwnDatabase(t, func(database) []string { return nil }, func(t *testing.T, servers environ.Servers, own *ownServer) {
 		s := newFaultyPipeline(t, servers, own)
 		s.start("relay", "closer")
-		for n, fault := range inRing(databaseFaults[:6], databaseFaults) {
+		for n, fault := range inRing(databaseFaults()[:inTest], databaseFaults()) {
 			t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
 		}
 		v := s.check()
@@ -120,7 +88,6 @@ func newFaultyPipeline(t *testing.T, servers environ.Servers, own *ownServer) *f
 	s.proxy = must.Get(testkit.NewProxy(cfg.Addr))(t)
 	t.Cleanup(func() { s.proxy.Close() })
 	cfg.User, cfg.ReadTimeout = "pipeline", answerWithin
-	s.dsn = cfg.FormatDSN()
 	cfg.Addr = s.proxy.Addr()
 	s.servers.DSN = cfg.FormatDSN() // for the processes that are started from here on
 	return s
@@ -134,10 +101,9 @@ func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPip
 	before := len(s.shop.Created())
 	s.loadWith(scenario.Spec{Seed: seed, Orders: orders, Over: time.Second, Categories: []string{"flash-sale"}}, func() {
 		s.created(before + orders)
-		if end := begin(s); end != nil {
-			scenario.At(t.Context(), s.shop.LastDue().Add(time.Second))
-			end()
-		}
+		end := begin(s)
+		scenario.At(t.Context(), s.shop.LastDue().Add(time.Second))
+		end()
 	})
 	s.eventually(func() error {
 		var unpaid int
@@ -169,11 +135,11 @@ func (s *faultyPipeline) repeat(do func()) (end func()) {
 	}
 }
 
-// loseCommits breaks the connection at each of the next three commits.
-func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan struct{}) (end func()) {
+// loseCommits breaks the connection at each of the next three commits, before the answer.
+func (s *faultyPipeline) loseCommits() (end func()) {
 	var sprung []<-chan struct{}
 	for range 3 {
-		sprung = append(sprung, how(s.proxy, testkit.MySQLCommit))
+		sprung = append(sprung, s.proxy.CutAnswer(testkit.MySQLCommit))
 	}
 	return func() {
 		for n, c := range sprung {
@@ -190,76 +156,11 @@ func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan str
 // kill kills the server, as a power failure does, and starts it again. A server in a container would lose its data; it is made unreachable instead.
 func (s *faultyPipeline) kill() (end func()) {
 	if s.server.PID() == 0 {
-		s.proxy.Refuse()
-		s.proxy.Cut()
+		s.proxy.Disconnect()
 		return s.proxy.Heal
 	}
 	s.server.kill()
 	return s.server.start
-}
-
-// tooMany opens all connections that the server allows to users like the pipeline's, which then has to connect again.
-func (s *faultyPipeline) tooMany() (end func()) {
-	s.exec("SET GLOBAL max_connections = 12")
-	var hogs []*sql.DB
-	hog := s.repeat(func() {
-		s.proxy.Cut()
-		for {
-			db, err := sql.Open("mysql", s.dsn)
-			if err != nil {
-				s.t.Error(err)
-				return
-			}
-			db.SetMaxOpenConns(1)
-			hogs = append(hogs, db)
-			if err := db.Ping(); err != nil {
-				my, ok := errors.AsType[*mysql.MySQLError](err)
-				expect.That(s.t, ok && my.Number == 1040, "too many connections: %v", err)
-				return
-			}
-		}
-	})
-	return func() {
-		hog()
-		for _, db := range hogs {
-			db.Close()
-		}
-		s.exec("SET GLOBAL max_connections = 200")
-	}
-}
-
-// killAgain kills the sessions of the pipeline repeatedly.
-func (s *faultyPipeline) killAgain() (end func()) {
-	killed := 0
-	stop := s.repeat(func() {
-		for _, id := range s.sessions() {
-			if _, err := s.store.DB().Exec(fmt.Sprint("KILL ", id)); err == nil {
-				killed++
-			} else if !strings.Contains(err.Error(), "Unknown thread") {
-				s.t.Error(err)
-			}
-		}
-	})
-	return func() {
-		stop()
-		s.t.Logf("%d sessions killed", killed)
-	}
-}
-
-// sessions returns the ids of the pipeline's sessions.
-func (s *faultyPipeline) sessions() (ids []int64) {
-	rows, err := s.store.DB().Query("SELECT id FROM information_schema.processlist WHERE user = 'pipeline'")
-	if err != nil {
-		s.t.Error(err)
-		return nil
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		expect.NoError(s.t, rows.Scan(&id))
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 // deadlock locks rows of stock crosswise, repeatedly. A close is part of no deadlock on MariaDB and MySQL, in whatever order others lock them.

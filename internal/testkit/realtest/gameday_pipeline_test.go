@@ -163,7 +163,7 @@ var pipelineIncidents = []incident{
 			g.signal("relay", syscall.SIGTERM)
 			g.place("lost", 12, 4*time.Second)
 			for _, b := range g.cfg.Buckets {
-				g.deleteRecords(b.Topic, g.ends(b.Topic))
+				g.deleteRecords(b.Topic)
 			}
 			g.launch("relay", "orderclose run relay")
 			g.fires(g.lasting...)

@@ -44,7 +44,7 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			proxy := g.databaseProxy()
 			g.begin("relay", "closer", "compensator")
-			unreachable(proxy)
+			proxy.Disconnect()
 			flow := g.flow("waiting", 1)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
@@ -103,7 +103,7 @@ var serverIncidents = []incident{
 			direct := g.servers.RedisURL
 			proxy := g.redisProxy()
 			g.begin("compensator")
-			unreachable(proxy)
+			proxy.Disconnect()
 			g.fires(g.alerts[0])
 			g.look(g.alerts[0])
 			proxy.Heal() // somebody starts it again

@@ -555,9 +555,3 @@ func (g *game) proxy(target string) *testkit.Proxy {
 	g.t.Cleanup(func() { p.Close() })
 	return p
 }
-
-// unreachable makes the server behind a proxy unreachable until Heal.
-func unreachable(p *testkit.Proxy) {
-	p.Refuse()
-	p.Cut()
-}

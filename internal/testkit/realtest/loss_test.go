@@ -1,6 +1,7 @@
 package realtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -27,7 +29,7 @@ func TestReal_EveryKindOfLossIsRepaired(t *testing.T) {
 func everyKindOfLoss(t *testing.T, s environ.Servers) {
 	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (counted int){ // partitions whose loss is noticed
 		"retention": func(r *rig, topic, _ string, ends []int64) (counted int) {
-			r.deleteRecords(topic, ends)
+			r.deleteRecords(topic)
 			for _, end := range ends {
 				if end > 0 {
 					counted++
@@ -41,14 +43,19 @@ func everyKindOfLoss(t *testing.T, s environ.Servers) {
 		},
 		"recreated": func(r *rig, topic, group string, _ []int64) int {
 			r.recreate(topic)
-			r.commit(group, topic, 1000)
+			r.commit(group, topic, func(c *kadm.Client, ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
+				listed, err := c.ListStartOffsets(ctx, topics...)
+				for _, p := range listed[topic] {
+					p.Offset = 1000
+					listed[topic][p.Partition] = p
+				}
+				return listed, err
+			})
 			return r.cfg.Partitions
 		},
-		"offsets reset to the end": func(r *rig, topic, group string, ends []int64) int {
+		"offsets reset to the end": func(r *rig, topic, group string, _ []int64) int {
 			r.causes = "records were committed and went nowhere"
-			for p, end := range ends {
-				r.commitAt(group, topic, p, end)
-			}
+			r.commit(group, topic, (*kadm.Client).ListEndOffsets)
 			return 0
 		},
 	} {
@@ -83,12 +90,8 @@ func everyKindOfLoss(t *testing.T, s environ.Servers) {
 // firstStart waits until relays and closers have committed a position in each partition. From then on the loss of a log is noticed.
 func (r *rig) firstStart() {
 	r.t.Helper()
-	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
-	for _, b := range r.cfg.Buckets {
-		groups[b.Topic] = r.cfg.RelayGroup(b)
-	}
 	r.eventually(func() error {
-		for topic, group := range groups {
+		for topic, group := range scenario.Groups(r.cfg) {
 			commits, err := r.kafka.Commits(r.t.Context(), group, topic, r.cfg.Partitions)
 			for p, c := range commits {
 				if c.Offset < 0 {
@@ -116,15 +119,10 @@ func (r *rig) ends(topic string) []int64 {
 	return ends
 }
 
-// deleteRecords does what retention does: the log then starts at the offsets.
-func (r *rig) deleteRecords(topic string, offsets []int64) {
+// deleteRecords does what retention does.
+func (r *rig) deleteRecords(topic string) {
 	r.t.Helper()
-	var starts kadm.Offsets
-	for p, offset := range offsets {
-		starts.AddOffset(topic, int32(p), offset, -1)
-	}
-	deleted, err := r.client().DeleteRecords(r.t.Context(), starts)
-	must.Do(r.t, errors.Join(err, deleted.Error()))
+	must.Do(r.t, testkit.DeleteRecords(r.t.Context(), r.client(), topic))
 }
 
 // recreate deletes a topic, and with it its commits, and creates it again.
@@ -145,16 +143,7 @@ func (r *rig) recreate(topic string) {
 }
 
 // commit commits an offset in each partition for a group without members.
-func (r *rig) commit(group, topic string, offset int64) {
+func (r *rig) commit(group, topic string, list testkit.OffsetLister) {
 	r.t.Helper()
-	for p := range r.cfg.Partitions {
-		r.commitAt(group, topic, p, offset)
-	}
-}
-
-func (r *rig) commitAt(group, topic string, partition int, offset int64) {
-	r.t.Helper()
-	var offsets kadm.Offsets
-	offsets.AddOffset(topic, int32(partition), offset, -1)
-	must.Do(r.t, r.client().CommitAllOffsets(r.t.Context(), group, offsets))
+	must.Do(r.t, testkit.SetCommits(r.t.Context(), r.client(), group, topic, list))
 }

@@ -215,12 +215,8 @@ func (r *rig) clean(f func(context.Context) error) {
 }
 
 func (r *rig) dropTopics(ctx context.Context) error {
-	specs, names := topics.Specs(r.cfg), []string{}
-	for _, spec := range specs {
-		names = append(names, spec.Name)
-	}
 	// A busy broker may need longer than one request has.
-	return process.Await(ctx, func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, names...) })
+	return process.Await(ctx, func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, scenario.TopicNames(r.cfg)...) })
 }
 
 // edit replaces the rig's topics.yaml by a rename.

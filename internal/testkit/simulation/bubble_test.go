@@ -2,8 +2,6 @@ package simulation
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -109,48 +107,6 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 		causes := r.deadLetters(ctx)
 		want := map[string]int{"no_key": 1, "bad_due": 2, "due_too_far": 1, "bad_value": 1, "not_found": 1}
 		expect.Same(t, causes, want, "dead letters by cause")
-	})
-}
-
-// TestSimulation_RandomScenariosKeepThePromises plays random orders while parts are stopped and started at random. The name of a failing subtest has its
-// seed, which plays the same scenario again.
-func TestSimulation_RandomScenariosKeepThePromises(t *testing.T) {
-	t.Parallel()
-	for seed := range restartSeeds.inRing() {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			randomScenario(t, uint64(seed))
-		})
-	}
-}
-
-func randomScenario(t *testing.T, seed uint64) {
-	cfg := testConfig()
-	cfg.Buckets = orderclose.Buckets{
-		{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute},
-	}
-	cfg.Delays = orderclose.Delays{Default: 40 * time.Second, ByCategory: map[string]time.Duration{
-		"flash": 2 * time.Second, "quick": 10 * time.Second, "virtual": time.Minute, "physical": 95 * time.Second,
-	}}
-	cfg.Compensator.Period = 2 * time.Minute
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		r.useOutbox()
-		r.startAll()
-		stop, restarts := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(restarts)
-			r.restartAtRandom(random, stop)
-		}()
-		steps := scenario.Plan(scenario.Spec{
-			Seed: seed, Orders: 60, Over: 90 * time.Second, SKUs: 20,
-			Categories: []string{"flash", "quick", "virtual", "physical", "unheard-of"},
-		})
-		expect.NoError(t, r.shop.Run(ctx, time.Now(), steps))
-		close(stop)
-		<-restarts
-		// The bound of a miss. A sweep that a restart has interrupted starts over at once.
-		time.Sleep(time.Until(r.shop.LastDue().Add(missBound)))
-		r.check(time.Now())
 	})
 }
 

@@ -51,7 +51,7 @@ func TestChaosWorker(t *testing.T) {
 		if tasks.Decode(&k) != nil {
 			return
 		}
-		answer := must.Get(json.Marshal(playSeed(t, makePlan(k.Seed).without(k.Drop))))(t)
+		answer := must.Get(json.Marshal(playSeed(t, makePlan(k.Seed, chaosOnly...).without(k.Drop))))(t)
 		fmt.Printf("\n%s%s\n", answerMark, answer)
 	}
 }
@@ -210,7 +210,7 @@ func (v violation) String() string { return v.Kind + ": " + v.Text }
 
 // explain shrinks a failing world and prints the remaining events.
 func explain(r *result) {
-	p := makePlan(r.Seed)
+	p := makePlan(r.Seed, chaosOnly...)
 	fmt.Fprintf(os.Stderr, "\nseed %d: %s; replay it with: make chaos SEED=%d\n", r.Seed, p.describe(), r.Seed)
 	s := &shrinking{kind: r.Violations[0].Kind, plan: p, last: r}
 	defer s.stop()

@@ -3,6 +3,7 @@ package simulation
 import (
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -62,5 +63,5 @@ func (w *chaosWorld) expire(group, member string) {
 	m := kmsg.NewLeaveGroupRequestMember()
 	m.MemberID = member
 	req.Members = append(req.Members, m)
-	w.request(w.ctx, req) // on failure expireSilentMembers tries again
+	w.ask(func(c *kgo.Client) { _, _ = c.Request(w.ctx, req) }) // on failure expireSilentMembers tries again
 }

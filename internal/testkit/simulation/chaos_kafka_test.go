@@ -1,11 +1,11 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -211,41 +212,28 @@ func (w *chaosWorld) resetOffsets(e event) {
 			return err
 		})
 	default:
-		for _, p := range w.servers.Broker.PartitionInfos(e.What) {
-			offset := p.LogStartOffset
-			if e.How == "to the end" {
-				offset = p.HighWatermark
-			}
-			w.commit(group, e.What, p.Partition, offset)
+		list := (*kadm.Client).ListStartOffsets
+		if e.How == "to the end" {
+			list = (*kadm.Client).ListEndOffsets
 		}
+		w.ask(func(c *kgo.Client) { // if a broker answers with an error, the commits stay as they were
+			_ = testkit.SetCommits(w.faulty, kadm.NewClient(c), group, e.What, list)
+		})
 	}
 	for _, p := range stopped {
 		w.launch(p.name, p.roles...)
 	}
 }
 
-// commit commits an offset for a group without members.
-func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) {
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.Generation = group, -1
-	rt := kmsg.NewOffsetCommitRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewOffsetCommitRequestTopicPartition()
-	rp.Partition, rp.Offset = partition, offset
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	w.request(w.faulty, req) // if a broker answers with an error, the commit stays as it was
-}
-
-// request sends a request to the broker. Its answer does not matter.
-func (w *chaosWorld) request(ctx context.Context, req kmsg.Request) {
+// ask calls do with a client of the brokers.
+func (w *chaosWorld) ask(do func(c *kgo.Client)) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
 	if err != nil {
 		w.violation("harness", "%v", err)
 		return
 	}
 	defer client.Close()
-	_, _ = client.Request(ctx, req)
+	do(client)
 }
 
 // poison appends a record that cannot be handled.

@@ -8,9 +8,6 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// switchedOn reports whether events of a kind are drawn. CHAOS_KINDS restricts the kinds.
-func switchedOn(name string) bool { return chaosOnly == nil || chaosOnly[name] }
-
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func drawRole(d *drawing, e *event) {

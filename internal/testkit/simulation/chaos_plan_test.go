@@ -79,7 +79,11 @@ var kinds = map[string]kind{}
 type drawing struct {
 	*rand.Rand
 	plan *plan
+	only []string // the kinds of events; empty: all
 }
+
+// draws reports whether events of a kind are drawn.
+func (d *drawing) draws(name string) bool { return len(d.only) == 0 || slices.Contains(d.only, name) }
 
 // window is the time in which events happen. At its end all faults have ended.
 const window = time.Minute
@@ -98,9 +102,9 @@ func (d *drawing) step() time.Duration {
 	return steps[d.IntN(len(steps))] * time.Duration(1-2*d.IntN(2))
 }
 
-// makePlan draws a plan. The same seed gives the same plan.
-func makePlan(seed uint64) *plan {
-	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0xc4a05)), plan: &plan{Seed: seed, Brokers: 1, Partitions: 1}}
+// makePlan draws a plan with events of some kinds, or of all. The same arguments give the same plan.
+func makePlan(seed uint64, only ...string) *plan {
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0xc4a05)), plan: &plan{Seed: seed, Brokers: 1, Partitions: 1}, only: only}
 	p := d.plan
 	if d.IntN(4) == 0 {
 		p.Brokers = 3
@@ -111,7 +115,7 @@ func makePlan(seed uint64) *plan {
 		p.Service = ends
 	}
 	p.Apart = make([]time.Duration, p.Brokers)
-	if p.Brokers > 1 && d.IntN(3) == 0 && switchedOn("apart") {
+	if p.Brokers > 1 && d.IntN(3) == 0 && d.draws("apart") {
 		p.Apart[1], p.Apart[2] = 15*time.Second, -15*time.Second*time.Duration(d.IntN(2))
 	}
 	for n := range 10 + d.IntN(15) {
@@ -135,7 +139,7 @@ func makePlan(seed uint64) *plan {
 func (d *drawing) kinds() []string {
 	var all []string
 	for _, name := range sortedKeys(kinds) {
-		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses && !k.swept) {
+		if k := kinds[name]; d.draws(name) && (d.plan.Sweeps || !k.loses && !k.swept) {
 			for range k.weight {
 				all = append(all, name)
 			}

@@ -59,7 +59,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p.wants = cfg.Buckets
 	var own closer.Store
 	if w.plan.Service == inGo && w.plan.has("service") {
-		own = goStore{w.db, w.service}
+		own = hookedStore{w.db, w.service.before}
 	}
 	p.app, err = pipeline.New(pipeline.Options{
 		Store:  own,

@@ -196,37 +196,32 @@ func (s *shopService) failing(ids []string) error {
 	return nil
 }
 
-// goStore is a program's own store, with the faults of the service.
-type goStore struct {
-	*store.Store
-	service *shopService
-}
-
-// CloseOrders implements closer.Store. Code that is deaf ignores its context.
-func (g goStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	asked := func(order string) bool {
-		return slices.ContainsFunc(requests, func(r orderclose.CloseRequest) bool { return r.OrderID == order })
-	}
-	for _, e := range g.service.now(asked) {
+// before is the hook of a program's own store, with the faults of the service. Code that is deaf ignores its context.
+func (s *shopService) before(ctx context.Context, requests []orderclose.CloseRequest) error {
+	ids := idsOf(requests)
+	for _, e := range s.now(func(order string) bool { return slices.Contains(ids, order) }) {
 		switch e.How {
 		case "is deaf":
 			time.Sleep(e.By)
-			return nil, fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+			return fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
 		case "hangs":
 			wait(ctx, e.By)
-			return nil, fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+			return fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
 		}
 	}
-	return g.service.closeOrders(ctx, path, requests)
+	return s.failing(ids)
+}
+
+func idsOf(requests []orderclose.CloseRequest) (ids []string) {
+	for _, r := range requests {
+		ids = append(ids, r.OrderID)
+	}
+	return ids
 }
 
 // closeOrders closes orders in the world's store.
 func (s *shopService) closeOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ids := make([]string, len(requests))
-	for i, r := range requests {
-		ids[i] = r.OrderID
-	}
-	if err := s.failing(ids); err != nil {
+	if err := s.failing(idsOf(requests)); err != nil {
 		return nil, err
 	}
 	return s.store.CloseOrders(ctx, path, requests)

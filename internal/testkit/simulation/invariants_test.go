@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/clients"
@@ -180,37 +177,5 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		expect.Equal(t, r.check(time.Now()).Repeated, 0, "records that were repeated after a shutdown")
-	})
-}
-
-// TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends, so that a kill then loses nothing.
-func TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends(t *testing.T) {
-	cfg := testConfig()
-	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.disturbed = true
-		r.startStable()
-		r.stop(pipeline.Compensator)
-		for i := range 20 {
-			r.order(fmt.Sprintf("o%02d", i), "flash", true)
-		}
-		fault := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-		time.Sleep(30 * time.Second)
-		moved := func() (n int) {
-			for _, c := range r.commits.all() {
-				if strings.HasPrefix(c.Topic, "delay_") && c.Offset > 0 {
-					n++
-				}
-			}
-			return n
-		}
-		if n := moved(); n > 0 {
-			t.Errorf("%d commits of delay topics while nothing could leave them", n)
-		}
-		fault.Remove()
-		time.Sleep(2 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || moved() == 0 {
-			t.Errorf("closed %v, %d commits", v.ByPath, moved())
-		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
-	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
@@ -19,7 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/topics"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -43,12 +42,6 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 	ring.NotShort(t)
 	t.Parallel()
 	relays := func(r *rig, lose func()) { r.without(lose, pipeline.Relay) }
-	allTopics := func(r *rig) (all []string) {
-		for _, spec := range topics.Specs(r.cfg) {
-			all = append(all, spec.Name)
-		}
-		return all
-	}
 	for name, c := range map[string]struct {
 		lose    func(ctx context.Context, r *rig, topic string) // the records of orders 0 to 19, which are due in four minutes
 		counted float64                                         // records that the relay counts as lost
@@ -70,10 +63,10 @@ func TestSimulation_OrdersOfLostRecordsCloseWithinHalfAMinute(t *testing.T) {
 			relays(r, func() { r.commit(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2]), topic, r.inTopic(topic)) })
 		}, 0},
 		"all of Kafka": {func(ctx context.Context, r *rig, _ string) {
-			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer)
+			r.without(func() { r.wipe(ctx, scenario.TopicNames(r.cfg)...) }, pipeline.Relay, pipeline.Closer)
 		}, 0},
 		"all of Kafka, and the compensator starts later": {func(ctx context.Context, r *rig, _ string) {
-			r.without(func() { r.wipe(ctx, allTopics(r)...) }, pipeline.Relay, pipeline.Closer, pipeline.Compensator)
+			r.without(func() { r.wipe(ctx, scenario.TopicNames(r.cfg)...) }, pipeline.Relay, pipeline.Closer, pipeline.Compensator)
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,23 +115,11 @@ func (r *rig) deleteRecords(ctx context.Context, topic string) {
 // sweepWithoutKafka starts a compensator as a process that cannot reach Kafka.
 func (r *rig) sweepWithoutKafka() {
 	r.t.Helper()
-	c := r.connect("alone")
 	away := must.Get(kafka.New(kafka.Options{Brokers: r.world.Brokers(), Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: errNetworkDown}
 	}}))(r.t)
-	a := must.Get(pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: clients.Clients{Kafka: away, Store: c.Store, Redis: c.Redis}, Logger: r.logger, Services: r.services,
-		Secrets: pipeline.Secrets{HTTP: serviceSecrets},
-	}))(r.t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
-	r.stops["alone"] = func() {
-		cancel()
-		expect.NoError(r.t, <-done)
-		away.Close()
-		c.Close()
-	}
+	r.t.Cleanup(away.Close)
+	r.startAs("alone", pipeline.Compensator, func(o *pipeline.Options) { o.Connections.Kafka = away })
 }
 
 // programStore is a program's own store with the methods that a compensator needs, and no others.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -22,7 +21,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -77,18 +75,13 @@ func simulateWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context
 	})
 }
 
-// reload makes every part, and the producer, read the file.
-func (r *rig) reload() (all []error) {
-	for _, role := range slices.Sorted(maps.Keys(r.stops)) {
-		_, err := r.apps[role].Reload(r.t.Context())
-		all = append(all, err)
-	}
-	return append(all, r.shop.Producer.Reload(r.t.Context()))
-}
-
+// mustReload makes every part, and the producer, read the file.
 func (r *rig) mustReload() {
 	r.t.Helper()
-	must.Do(r.t, errors.Join(r.reload()...))
+	for role := range r.stops {
+		must.Get(r.apps[role].Reload(r.t.Context()))(r.t)
+	}
+	must.Do(r.t, r.shop.Producer.Reload(r.t.Context()))
 }
 
 // apply creates the topics of the file.
@@ -99,108 +92,6 @@ func (r *rig) apply() {
 		_, _, err = r.kafka.Apply(r.t.Context(), topics.Specs(cfg))
 	}
 	expect.NoError(r.t, err)
-}
-
-// TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait: it changes delays, adds buckets before or after
-// their topics, removes buckets, and makes mistakes. A failing seed plays the same again. Odd seeds also restart the parts.
-func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
-	t.Parallel()
-	for seed := range reloadSeeds.inRing() {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			f := newTopicsFile(t)
-			simulateWithFile(t, f, func(ctx context.Context, r *rig) { reloadAtRandom(ctx, r, f, uint64(seed)) })
-		})
-	}
-}
-
-func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 2))
-	r.startStable()
-	played := make(chan error, 1)
-	go func() {
-		played <- r.shop.Run(ctx, time.Now(), scenario.Plan(scenario.Spec{
-			Seed: seed, Orders: 120, Over: 12 * time.Minute, SKUs: 20,
-			Categories: []string{"flash", "quick", "virtual", "physical", "unheard-of"},
-		}))
-	}()
-	ever, hops := maps.Clone(f.buckets), 0
-	for range 12 {
-		time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
-		before := r.apps[pipeline.Relay].ActiveBuckets()
-		switch broken := f.edit(r, random); {
-		case broken:
-			for _, err := range r.reload() {
-				problems := (config.Problems)(nil)
-				expect.That(r.t, errors.As(err, &problems), "a file with a mistake: %v", err)
-			}
-			expect.That(r.t, slices.Equal(before, r.apps[pipeline.Relay].ActiveBuckets()), "a file with a mistake changed the buckets")
-		default:
-			if random.IntN(2) == 0 { // create the topics before the reload, or after it
-				r.apply()
-			}
-			r.mustReload()
-			time.Sleep(time.Duration(random.Int64N(int64(30 * time.Second))))
-			r.apply()
-		}
-		maps.Copy(ever, f.buckets)
-		var list orderclose.Buckets
-		for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
-			list = append(list, orderclose.Bucket{Length: length})
-		}
-		hops = max(hops, list.MostHops(3*time.Minute))
-		if role := pipeline.AllRoles()[random.IntN(4)]; seed%2 == 1 && random.IntN(3) == 0 {
-			f.write(r.t, f.content()) // a part does not start with a mistake in the file
-			r.apply()
-			r.disturbed = true
-			r.stop(role)
-			var err error
-			if r.cfg, err = config.Load(f.path); err != nil {
-				r.t.Fatal(err)
-			}
-			r.start(role)
-		}
-	}
-	expect.NoError(r.t, <-played)
-	time.Sleep(time.Until(r.shop.LastDue().Add(2*time.Minute + 20*time.Second + 2*time.Minute)))
-	checked := *r.cfg
-	checked.Buckets = nil
-	for _, length := range slices.Sorted(maps.Keys(ever)) {
-		if there, err := r.kafka.Exists(ctx, checked.Topics.OfBucket(length)); err == nil && there {
-			checked.Buckets = append(checked.Buckets, orderclose.Bucket{Topic: checked.Topics.OfBucket(length), Length: length})
-		}
-	}
-	r.cfg, r.mostAppends = &checked, 4*(hops+2) // two lists of buckets at once, and orders that are published twice
-	v := r.check(time.Now())
-	if late := v.Quantile(1); !r.disturbed && late > time.Second {
-		// Only a sweep finds orders that were never published, and it is late.
-		r.t.Logf("closed %v, the latest %v late", v.ByPath, late)
-	}
-}
-
-// edit changes the file at random, and reports whether it has a mistake then. The fields of f describe the file without the mistake.
-func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
-	some := []time.Duration{3 * time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, 45 * time.Second, 2 * time.Minute}
-	lengths := slices.Sorted(maps.Keys(f.buckets))
-	any := lengths[random.IntN(len(lengths))]
-	switch random.IntN(6) {
-	case 0:
-		f.write(r.t, f.content()+"\nnonsense: 1\n")
-		return true
-	case 1:
-		f.write(r.t, strings.Replace(f.content(), "default: 40s", "default: 40", 1))
-		return true
-	case 2:
-		category := slices.Sorted(maps.Keys(f.delays))[random.IntN(len(f.delays))]
-		f.delays[category] = time.Duration(1+random.IntN(150)) * time.Second
-	case 3, 4:
-		f.buckets[some[random.IntN(len(some))]] = true
-	case 5:
-		if len(f.buckets) > 1 {
-			delete(f.buckets, any)
-		}
-	}
-	f.write(r.t, f.content())
-	return false
 }
 
 func TestSimulation_ABucketIsAddedAndTakenOut(t *testing.T) {

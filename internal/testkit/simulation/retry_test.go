@@ -179,13 +179,6 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		v := r.check(time.Now())
 		expect.That(r.t, v.ByPath["pipeline"] == 1 && v.Quantile(1) == 0, "closed %v, %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
 	}
-	move(t, "later by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
-		due(r, o, o.Due.Add(7*time.Minute))
-		time.Sleep(time.Until(o.Due.Add(7*time.Minute - time.Second)))
-		expect.Equal(r.t, r.check(time.Now()).Closed(), 0, "closed before it was due")
-		time.Sleep(2 * time.Second)
-		closedOnTime(r)
-	})
 	move(t, "later and later again", func(ctx context.Context, r *rig, o orderclose.Order) {
 		due(r, o, o.Due.Add(2*time.Minute))
 		time.Sleep(time.Until(o.Due.Add(time.Minute)))

@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -70,6 +69,19 @@ type rig struct {
 	apps          map[pipeline.Role]*pipeline.App
 	mostAppends   int                // replaces maxAppends, if not 0
 	unlisted      orderclose.Buckets // buckets with records that are not in cfg
+}
+
+// hookedStore is a database whose closes call on first. Its error is the answer.
+type hookedStore struct {
+	*store.Store
+	on func(ctx context.Context, requests []orderclose.CloseRequest) error
+}
+
+func (h hookedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if err := h.on(ctx, requests); err != nil {
+		return nil, err
+	}
+	return h.Store.CloseOrders(ctx, path, requests)
 }
 
 // missed returns how many orders compensators have counted as missed by the pipeline.
@@ -158,19 +170,23 @@ func (r *rig) connect(name string) clients.Clients {
 	return c
 }
 
-// startAs starts a role under a name, so that a role can have several processes.
-func (r *rig) startAs(name, role pipeline.Role) {
+// startAs starts a role under a name, so that a role can have several processes. Its options may be changed.
+func (r *rig) startAs(name, role pipeline.Role, changes ...func(o *pipeline.Options)) {
 	c := r.connect(string(role))
 	if role == pipeline.Relay {
 		c.Store = nil // a relay reaches no database
 	}
 	r.registry = prometheus.NewRegistry()
-	a := must.Get(pipeline.New(pipeline.Options{
+	o := pipeline.Options{
 		Config: r.cfg, Connections: c, Rooms: rooms.All(), Environment: r.environment, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 		Store: r.store, OnHang: r.onHang,
-	}))(r.t)
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	a := must.Get(pipeline.New(o))(r.t)
 	r.apps[name] = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -364,23 +380,6 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 		}
 	}
 	return causes
-}
-
-// restartAtRandom stops a role at random, and starts it again after a while, until stop.
-func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
-	r.disturbed = true
-	roles := pipeline.AllRoles()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Duration(random.Int64N(int64(30 * time.Second)))):
-		}
-		role := roles[random.IntN(len(roles))]
-		r.stop(role)
-		time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
-		r.start(role)
-	}
 }
 
 // publish appends a record to a topic.

@@ -12,15 +12,10 @@ import (
 // seeds is the number of random scenarios of a test in each ring.
 type seeds struct{ short, test, all int }
 
-// The seeds of make unit are six, and those of make test are sixty.
+// With those of worlds, the seeds of make unit are six, and those of make test are sixty.
 var (
-	chaosSeeds    = seeds{3, 20, 20}
-	databaseSeeds = seeds{1, 20, 200}
-	brokerSeeds   = seeds{1, 7, 30}
-	restartSeeds  = seeds{1, 7, 50}
-	clockSeeds    = seeds{0, 3, 10}
-	reloadSeeds   = seeds{0, 2, 5}
-	listSeeds     = seeds{0, 1, 5}
+	clockSeeds = seeds{0, 3, 10}
+	listSeeds  = seeds{0, 1, 5}
 )
 
 func (s seeds) inRing() int {

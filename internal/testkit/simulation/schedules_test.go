@@ -19,19 +19,17 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/outbox"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// add creates an order and schedules it in the same transaction. The transaction is rolled back if end is not nil.
-func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
+// add creates an order and schedules it in the same transaction.
+func (r *rig) add(id string, delay time.Duration) orderclose.Order {
 	r.t.Helper()
 	now := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: now, Due: now.Add(delay)}
-	err := r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
-		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), orderclose.SQL(tx.SQL()), o), end)
-	})
-	must.That(r.t, errors.Is(err, end), "%v", err)
+	must.Do(r.t, r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
+		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), orderclose.SQL(tx.SQL()), o))
+	}))
 	return o
 }
 
@@ -56,34 +54,6 @@ func (r *rig) unscheduled() int {
 	return b.Rows
 }
 
-// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back orders are not scheduled.
-func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
-	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.useOutbox()
-		r.start(pipeline.Relay)
-		r.start(pipeline.Closer)
-		time.Sleep(10 * time.Second)
-		for i := range 7 {
-			r.add(fmt.Sprint("o", i), 5*time.Minute, nil)
-			r.add(fmt.Sprint("undone", i), 5*time.Minute, errors.New("undone"))
-		}
-		expect.Equal(t, r.unscheduled(), 7, "orders that wait to be scheduled")
-		r.dispatchAndDie(outbox.Schedules(func() outbox.Scheduling {
-			return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
-		}))
-		if n := r.inTopic("delay_5m"); n < 7 || n%7 != 0 || r.unscheduled() != 7 {
-			t.Errorf("%d records before the kill, %d rows after it", n, r.unscheduled())
-		}
-		r.start(pipeline.Outbox)
-		time.Sleep(6 * time.Minute)
-		expect.That(t, r.inTopic("delay_5m") >= 14 && r.unscheduled() == 0,
-			"%d records: nothing was repeated, so the test proves nothing; %d rows are left", r.inTopic("delay_5m"), r.unscheduled())
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != 7 || v.Orders != 7 || v.Quantile(1) > time.Second {
-			t.Errorf("%d orders, closed by path %v, at most %v late", v.Orders, v.ByPath, v.Quantile(1))
-		}
-	})
-}
-
 // TestSimulation_WithKafkaDownSchedulesWait: the dispatcher chooses the bucket when Kafka is
 // back. Orders that are due by then close at once, all others on time, and without a sweep.
 func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
@@ -94,10 +64,10 @@ func TestSimulation_WithKafkaDownSchedulesWait(t *testing.T) {
 		r.start(pipeline.Outbox)
 		time.Sleep(10 * time.Second)
 		down := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-		r.add("overdue", 10*time.Minute, nil)
-		r.add("soon", 23*time.Minute, nil)
-		r.add("later", 27*time.Minute, nil)
-		r.add("paid", 10*time.Minute, nil)
+		r.add("overdue", 10*time.Minute)
+		r.add("soon", 23*time.Minute)
+		r.add("later", 27*time.Minute)
+		r.add("paid", 10*time.Minute)
 		must.Get(r.shop.Orders.Pay(ctx, "paid", "p"))(t)
 		time.Sleep(15 * time.Minute)
 		b, err := r.db.Backlog(ctx, wire.ScheduleOutbox)
@@ -132,8 +102,8 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 			r.start(role)
 		}
 		time.Sleep(10 * time.Second)
-		o := r.add("moved", 15*time.Minute, nil)
-		r.add("stays", 15*time.Minute, nil)
+		o := r.add("moved", 15*time.Minute)
+		r.add("stays", 15*time.Minute)
 		time.Sleep(time.Minute)
 		o.Due = time.Now().Truncate(time.Millisecond).Add(5 * time.Minute)
 		must.Do(t, r.shop.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
@@ -162,7 +132,7 @@ func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 		} {
 			must.Get(r.world.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload))(t)
 		}
-		r.add("good", 5*time.Minute, nil)
+		r.add("good", 5*time.Minute)
 		time.Sleep(10 * time.Second)
 		expect.That(t, r.inTopic("delay_5m") == 1 && r.unscheduled() == 0, "%d published, %d rows left", r.inTopic("delay_5m"), r.unscheduled())
 		expect.Same(t, r.deadLetters(ctx), map[string]int{"bad_value": 1, "key_mismatch": 1, "due_too_far": 1}, "dead letters")

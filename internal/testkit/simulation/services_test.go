@@ -379,31 +379,23 @@ func (r *rig) status(id string) (st store.Status) {
 	return st
 }
 
-// deafStore hangs for good on an order, and ignores its context, while deaf is true.
-type deafStore struct {
-	*store.Store
-	deaf    atomic.Bool
-	release chan struct{}
-}
-
-func (s *deafStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.deaf.Load() && strings.HasPrefix(requests[0].OrderID, "deaf") {
-		<-s.release
-		return nil, orderclose.ErrUnavailable
-	}
-	return s.Store.CloseOrders(ctx, path, requests)
-}
-
 // TestSimulation_AProcessWhoseStoreIsDeafIsRestarted: each call that does not return keeps a worker for
 // good. The process ends before all workers are gone, and the next one closes the orders.
 func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
 	ring.NotShort(t)
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
-		own := &deafStore{Store: r.db, release: make(chan struct{})}
-		defer close(own.release)
-		own.deaf.Store(true)
-		hangs := make(chan string, 100)
-		r.disturbed, r.store, r.onHang = true, own, func(why string) { hangs <- why }
+		var deaf atomic.Bool // the store hangs for good on an order, and ignores its context
+		deaf.Store(true)
+		release, hangs := make(chan struct{}), make(chan string, 100)
+		defer close(release)
+		r.disturbed, r.onHang = true, func(why string) { hangs <- why }
+		r.store = hookedStore{r.db, func(_ context.Context, requests []orderclose.CloseRequest) error {
+			if !deaf.Load() || !testkit.Asks(requests[:1], "deaf") {
+				return nil
+			}
+			<-release
+			return orderclose.ErrUnavailable
+		}}
 		r.start(pipeline.Relay)
 		r.start(pipeline.Closer)
 		time.Sleep(10 * time.Second)
@@ -417,12 +409,12 @@ func TestSimulation_AProcessWhoseStoreIsDeafIsRestarted(t *testing.T) {
 			select {
 			case <-hangs: // what a supervisor does
 				r.stop(pipeline.Closer)
-				own.deaf.Store(false)
+				deaf.Store(false)
 				r.start(pipeline.Closer)
 			default:
 			}
 		}
-		expect.That(t, !own.deaf.Load(), "OnHang was not called")
+		expect.That(t, !deaf.Load(), "OnHang was not called")
 		time.Sleep(6 * time.Minute)
 		v := r.check(time.Now())
 		expect.That(t, v.ByPath["pipeline"] == 204, "closed %v, want all 204", v.ByPath)

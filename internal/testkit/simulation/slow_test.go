@@ -10,7 +10,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
@@ -22,23 +21,16 @@ const (
 	slowestClose = 10 * time.Second
 )
 
-// slowStore is a closing service, or a database, whose answers take a drawn time.
-type slowStore struct {
-	*store.Store
-	wait func(orders int) time.Duration // the most that a close of orders takes
-
-	mu    sync.Mutex
-	drawn *rand.Rand
-}
-
-func (s *slowStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	s.mu.Lock()
-	wait := time.Duration(s.drawn.Int64N(int64(s.wait(len(requests)))))
-	s.mu.Unlock()
-	if !retry.Sleep(ctx, wait) {
-		return nil, ctx.Err()
+// slowly returns a hook that waits for a drawn time, up to the most that a close of so many orders takes.
+func slowly(drawn *rand.Rand, most func(orders int) time.Duration) func(context.Context, []orderclose.CloseRequest) error {
+	var mu sync.Mutex
+	return func(ctx context.Context, requests []orderclose.CloseRequest) error {
+		mu.Lock()
+		wait := time.Duration(drawn.Int64N(int64(most(len(requests)))))
+		mu.Unlock()
+		retry.Sleep(ctx, wait)
+		return ctx.Err()
 	}
-	return s.Store.CloseOrders(ctx, path, requests)
 }
 
 // TestSimulation_WhatIsSlowForAnHourStopsNothing: every wait for a broker is drawn, up to 3 s, and all connections are reset from
@@ -61,7 +53,7 @@ func TestSimulation_WhatIsSlowForAnHourStopsNothing(t *testing.T) {
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.network = newNetwork(r.world.Dial)
 				if r.useOutbox(); wait != nil {
-					r.store = &slowStore{Store: r.db, wait: wait, drawn: rand.New(rand.NewPCG(seed, 2))}
+					r.store = hookedStore{r.db, slowly(rand.New(rand.NewPCG(seed, 2)), wait)}
 				}
 				r.startStable()
 				if wait == nil {

@@ -6,35 +6,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/orderclose/orderclose/internal/clients"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
 // sweeper starts a compensator without Kafka as a process whose clock is ahead.
-func (r *rig) sweeper(name string, ahead time.Duration) {
+func (r *rig) sweeper(name pipeline.Role, ahead time.Duration) {
 	r.t.Helper()
-	c := r.connect(name)
-	a := must.Get(pipeline.New(pipeline.Options{
-		Config: r.cfg, Connections: clients.Clients{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: prometheus.NewRegistry(),
-		Now: func() time.Time { return time.Now().Add(ahead) },
-	}))(r.t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
-	r.stops[pipeline.Role(name)] = func() {
-		cancel()
-		err := <-done
-		expect.That(r.t, err == nil, "%s: %v", name, err)
-		c.Close()
-	}
+	r.startAs(name, pipeline.Compensator, func(o *pipeline.Options) {
+		o.Connections.Kafka, o.Now = nil, func() time.Time { return time.Now().Add(ahead) }
+	})
 }
 
 // compensations returns the number of periods whose compensation has finished.
@@ -56,7 +42,7 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.kafka.Close() // it requests metadata each second
-		for name, ahead := range map[string]time.Duration{"a": 0, "b": time.Hour, "c": 0} {
+		for name, ahead := range map[pipeline.Role]time.Duration{"a": 0, "b": time.Hour, "c": 0} {
 			r.sweeper(name, ahead)
 		}
 		time.Sleep(10 * time.Minute)
@@ -82,48 +68,17 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 	})
 }
 
-// TestSimulation_AfterDaysOffTheFirstSweepFindsEverything, and two sweeps at once change nothing.
-func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
-	cfg := testConfig()
-	cfg.Compensator.Rate = 70 // pages of 7 orders
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.disturbed = true
-		r.kafka.Close() // it requests metadata each second
-		for i := range 100 {
-			r.order(fmt.Sprint("o", i), "virtual", false)
-			time.Sleep(40 * time.Minute)
-		}
-		r.world.Redis.SetError("LOADING") // both sweep at the same time
-		r.sweeper("a", 0)
-		r.sweeper("b", 0)
-		time.Sleep(2 * time.Minute)
-		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.compensations() == 0 {
-			t.Errorf("closed %v by %d sweeps", v.ByPath, r.compensations())
-		}
-	})
-}
-
 // wipe deletes topics with their commits and creates them again, as if Kafka had lost its disks.
 func (r *rig) wipe(ctx context.Context, names ...string) {
 	r.t.Helper()
 	r.disturbed = true
 	must.Do(r.t, r.kafka.DeleteTopics(ctx, names...))
 	time.Sleep(5 * time.Second)
-	for _, group := range groupsOf(r.cfg, names) { // a real broker deletes the commits too
-		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
-	}
-	r.create(topics.Specs(r.cfg))
-}
-
-func groupsOf(c *config.Config, topics []string) (groups []string) {
-	of := map[string]string{c.Topics.Close: c.CloserGroup()}
-	for _, b := range c.Buckets {
-		of[b.Topic] = c.RelayGroup(b)
-	}
-	for _, topic := range topics {
-		if group := of[topic]; group != "" {
-			groups = append(groups, group)
+	groups := scenario.Groups(r.cfg)
+	for _, name := range names { // a real broker deletes the commits too
+		if group := groups[name]; group != "" {
+			_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 		}
 	}
-	return groups
+	r.create(topics.Specs(r.cfg))
 }

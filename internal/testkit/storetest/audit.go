@@ -21,23 +21,29 @@ var auditPromises = []promise[shop]{
 	{name: "ClosedPagesHaveTheTimeOfTheClose", test: closedPages},
 }
 
-// audited reads all parts in pages of two, and returns the orders by status.
-func (s *shop) audited(from, to time.Time) map[string][]store.AuditRow {
+// eachAudited reads all parts in pages of two, and calls each with the orders. Without the tables of orderclose it reads those of the shop only.
+func (s *shop) eachAudited(from, to time.Time, each func(store.AuditPart, store.AuditRow)) {
 	s.Helper()
-	parts, err := s.AuditParts(s.Context())
-	s.must(err)
-	all := map[string][]store.AuditRow{}
-	for _, part := range parts {
-		for last := (orderclose.Order{}); ; {
-			page, err := s.AuditPage(s.Context(), part, from, to, last, 2)
-			s.must(err)
-			all[part.Status] = append(all[part.Status], page...)
-			if len(page) < 2 {
-				break
+	bare := s.CanAudit(s.Context()) != nil
+	for _, part := range must.Get(s.AuditParts(s.Context()))(s) {
+		part.RowsOnly = bare
+		for last, more := (orderclose.Order{}), true; more; {
+			page := must.Get(s.AuditPage(s.Context(), part, from, to, last, 2))(s)
+			for _, r := range page {
+				each(part, r)
 			}
-			last = page[1].Order
+			if more = len(page) == 2; more {
+				last = page[1].Order
+			}
 		}
 	}
+}
+
+// audited returns the orders by status.
+func (s *shop) audited(from, to time.Time) map[string][]store.AuditRow {
+	s.Helper()
+	all := map[string][]store.AuditRow{}
+	s.eachAudited(from, to, func(part store.AuditPart, r store.AuditRow) { all[part.Status] = append(all[part.Status], r) })
 	return all
 }
 
@@ -66,14 +72,11 @@ func auditRows(t *testing.T, s *shop) {
 	for _, id := range []string{"closed", "paid", "cancelled", "open"} {
 		s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 1})
 	}
-	_, err1 := s.Pay(t.Context(), "paid", "p")
-	_, err2 := s.Cancel(t.Context(), "cancelled")
-	s.must(err1)
-	s.must(err2)
+	s.answer(s.Pay(t.Context(), "paid", "p"))
+	s.answer(s.Cancel(t.Context(), "cancelled"))
 	at := s.close("closed")[0].At
 	for _, id := range []string{"p", "q"} {
-		_, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "closed", PaymentID: id, Source: store.SourceRecheck}})
-		s.must(err)
+		must.Get(s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "closed", PaymentID: id, Source: store.SourceRecheck}}))(t)
 	}
 	s.exec("UPDATE late_payments SET resolved_at = ? WHERE payment_id = 'p'", s.time(at))
 	all := s.audited(s.now().Add(-time.Hour), s.now().Add(time.Hour))
@@ -134,37 +137,18 @@ func auditMapped(t *testing.T, s *mapped) {
 	expect.That(t, !rules.Exclusive && rules.Lines == (s.Mapping.Items != nil), "%+v", rules)
 }
 
-// closedAt reads all parts in pages of two, and returns when each order was closed.
+// closedAt returns when each order was closed.
 func (s *shop) closedAt(from, to time.Time) map[string]time.Time {
 	s.Helper()
-	parts, err := s.AuditParts(s.Context())
-	s.must(err)
-	bare := s.CanAudit(s.Context()) != nil
 	all := map[string]time.Time{}
-	for _, part := range parts {
-		part.RowsOnly = bare
-		for last := (orderclose.Order{}); ; {
-			page, err := s.AuditPage(s.Context(), part, from, to, last, 2)
-			s.must(err)
-			for _, r := range page {
-				all[r.ID] = r.ClosedAt
-			}
-			if len(page) < 2 {
-				break
-			}
-			last = page[1].Order
-		}
-	}
+	s.eachAudited(from, to, func(_ store.AuditPart, r store.AuditRow) { all[r.ID] = r.ClosedAt })
 	return all
 }
 
 func closedPages(t *testing.T, s *shop) {
 	s.migrated("ink")
-	for _, id := range []string{"a", "b", "c", "open", "paid"} {
-		s.order(id, -time.Minute)
-	}
-	_, err := s.Pay(t.Context(), "paid", "p")
-	s.must(err)
+	s.overdueOrders("a", "b", "c", "open", "paid")
+	must.Get(s.Pay(t.Context(), "paid", "p"))(t)
 	at := s.close("a", "b", "c")[0].At
 	s.exec("UPDATE orders SET closed_at = NULL WHERE id = 'b'")
 	want(t, "times", s.closedAt(s.now().Add(-time.Hour), s.now()), map[string]time.Time{"a": at, "b": {}, "c": at, "open": {}, "paid": {}})
@@ -183,8 +167,7 @@ func previewMapped(t *testing.T, s *mapped) {
 		}
 	}
 	s.must(s.CheckTables(t.Context()))
-	out, err := s.PreviewClose(t.Context(), "", ask(closed, open, paid))
-	s.must(err)
+	out := must.Get(s.PreviewClose(t.Context(), "", ask(closed, open, paid)))(t)
 	want(t, "verdicts", verdicts(out), []string{closed.ID + " already_closed", open.ID + " closed", paid.ID + " already_paid"})
 	times := s.closedAt(open.Due.Add(-time.Hour), s.now())
 	got, known := times[closed.ID], len(s.Mapping.ClosedAt) > 0

@@ -6,15 +6,13 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var betweenPromises = []promise[shop]{
 	{name: "DueBetweenIncludesBothEnds", test: betweenHasBothBorders},
 	{name: "DueBetweenVisitsEveryOrderOfTheSpanOnce", test: betweenVisitsOnce},
 	{name: "DueBetweenContinuesWhileOrdersAreClosed", test: betweenGoesOnWhileClosing},
-	{name: "DueBetweenHasUnpaidOrdersOnly", test: betweenHasUnpaidOnly},
-	{name: "DueBetweenReturnsTheOrdersFields", test: betweenSaysWhatTheOrderIs},
-	{name: "DueBetweenOfNoOrdersIsEmpty", test: betweenOfNoOrders},
 }
 
 // between reads all pages of DueBetween, calls each with every page, and returns the ids.
@@ -67,11 +65,9 @@ func betweenVisitsOnce(t *testing.T, s *shop) {
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
 		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, ignorePage), within)
 	}
-	page, err := s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: from.Add(-5 * time.Millisecond)}, 2)
-	s.must(err)
+	page := must.Get(s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: from.Add(-5 * time.Millisecond)}, 2))(t)
 	want(t, "after an order that was due before the span", []string{page[0].ID, page[1].ID}, within[:2])
-	page, err = s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: to}, 2)
-	s.must(err)
+	page = must.Get(s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: to}, 2))(t)
 	want(t, "orders after the last", len(page), 0)
 }
 
@@ -85,28 +81,6 @@ func betweenGoesOnWhileClosing(t *testing.T, s *shop) {
 		}
 	}), ids)
 	want(t, "orders afterwards", s.between(from, last, 40, ignorePage), nil)
-}
-
-func betweenHasUnpaidOnly(t *testing.T, s *shop) {
-	s.migrated()
-	s.orderOfEachStatus()
-	from, to := s.now().Add(-2*time.Hour), s.now().Add(2*time.Hour)
-	want(t, "orders", s.between(from, to, 100, ignorePage), []string{"overdue", "unpaid"})
-}
-
-func betweenSaysWhatTheOrderIs(t *testing.T, s *shop) {
-	s.migrated()
-	o := s.order("a", time.Hour)
-	page, err := s.DueBetween(t.Context(), o.Due, o.Due, orderclose.Order{}, 10)
-	s.must(err)
-	want(t, "page", page, []orderclose.Order{o})
-}
-
-func betweenOfNoOrders(t *testing.T, s *shop) {
-	s.migrated()
-	now := s.now()
-	want(t, "orders", s.between(now.Add(-time.Hour), now.Add(time.Hour), 10, ignorePage), nil)
-	want(t, "orders without a beginning", s.between(time.Time{}, now, 10, ignorePage), nil)
 }
 
 // mappedBetween tests the same in a shop's own tables; shards are merged.

@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // ByRule returns the shop with due times by rule: its orders are due half an hour after they were created. The DDL changes as the pairs say.
@@ -77,16 +78,14 @@ func delayChanges(t *testing.T, s *mapped) {
 	want(t, "rows of the category", s.count("SELECT COUNT(*) FROM order_delays WHERE category = 'virtual'"), 2)
 	before, after, other := s.createdAgo(1, "virtual", 40*time.Minute), s.createdAgo(2, "virtual", 10*time.Minute), s.createdAgo(3, "Virtual", 10*time.Minute)
 	overdue := s.createdAgo(4, "", 31*time.Minute)
-	page, err := s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10)
-	s.must(err)
+	page := must.Get(s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10))(t)
 	want(t, "overdue", ids(page), []string{after.ID, overdue.ID})
 	want(t, "due time of a page", page[0].Due, after.CreatedAt.Add(5*time.Minute))
 	out := s.closing(before, after, other, overdue)
 	want(t, "verdicts", verdicts(out), []string{before.ID + " not_due", after.ID + " closed", other.ID + " not_due", overdue.ID + " closed"})
 	want(t, "due times", []time.Time{out[0].Due, out[1].Due, out[2].Due},
 		[]time.Time{before.CreatedAt.Add(time.Hour), after.CreatedAt.Add(5 * time.Minute), other.CreatedAt.Add(s.DueAt)})
-	history, err := s.OrderHistory(t.Context(), after.ID)
-	s.must(err)
+	history := must.Get(s.OrderHistory(t.Context(), after.ID))(t)
 	want(t, "due times of the history", []time.Time{history.Order.Due, history.Receipt.Due},
 		[]time.Time{after.CreatedAt.Add(5 * time.Minute), after.CreatedAt.Add(5 * time.Minute)})
 }
@@ -120,10 +119,10 @@ func otherDelays(t *testing.T, s *mapped) {
 		Rules: []orderclose.Rule{{Match: orderclose.Match{Categories: []string{"gift"}}, Never: true}}})
 	s.since("gift", time.Unix(0, 0))
 	never := s.createdAgo(2, "gift", time.Hour)
-	want(t, "orders", s.pages(s.now(), 10, func([]orderclose.Order) {}), []string{o.ID})
+	want(t, "orders", s.pages(s.now(), 10, ignorePage), []string{o.ID})
 	want(t, "verdict on an order that is never due", verdicts(s.closing(never)), []string{never.ID + " not_due"})
 	s.exec("UPDATE order_delays SET delay_us = -1")
-	want(t, "orders if none is ever due", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+	want(t, "orders if none is ever due", s.pages(s.now(), 10, ignorePage), nil)
 	s.exec("UPDATE order_delays SET delay_us = ? WHERE category = ''", s.DueAt.Microseconds())
 	s.use(orderclose.Delays{Default: s.DueAt})
 	want(t, "verdict", verdicts(s.closing(o)), []string{o.ID + " closed"})
@@ -208,9 +207,7 @@ func sameDueTimes(t *testing.T, s *mapped) {
 		want(t, fmt.Sprintf("orders in pages of %d", limit), got, expected)
 	}
 	s.wantTurns(now, expected, 13, 0)
-	n, err := s.CountOverdue(t.Context(), now)
-	s.must(err)
-	want(t, "overdue orders", n, int64(len(expected)))
+	want(t, "overdue orders", must.Get(s.CountOverdue(t.Context(), now))(t), int64(len(expected)))
 	for _, o := range s.preview(orders) {
 		want(t, "due time of "+o.OrderID, o.Due, due[o.OrderID].UTC())
 	}
@@ -218,7 +215,5 @@ func sameDueTimes(t *testing.T, s *mapped) {
 
 func (s *mapped) preview(orders []orderclose.Order) []orderclose.Outcome {
 	s.Helper()
-	out, err := s.PreviewClose(s.Context(), "", ask(orders...))
-	s.must(err)
-	return out
+	return must.Get(s.PreviewClose(s.Context(), "", ask(orders...)))(s)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var categoryPromises = []promise[shop]{
@@ -19,8 +20,7 @@ func categoriesOfOrders(t *testing.T, s *shop) {
 	now := s.now()
 	s.order("a", time.Hour)
 	s.bulk([]orderclose.Order{{ID: "b", CreatedAt: now, Due: now}, {ID: "c", Category: "gift", CreatedAt: now, Due: now}})
-	found, err := s.Categories(t.Context(), requests("a", "nobody's", "b", "A", "c", ""))
-	s.must(err)
+	found := must.Get(s.Categories(t.Context(), requests("a", "nobody's", "b", "A", "c", "")))(t)
 	want(t, "categories", found, map[string]string{"a": "book", "b": "", "c": "gift"})
 }
 

@@ -225,8 +225,7 @@ func (c *crowd) inDoubt(ids []string) {
 
 // sweep makes a pass by hand, beside other passes.
 func (c *crowd) sweep() {
-	sweeper, err := compensator.New(compensator.Options{Store: swept{c}, Alone: true, PageSize: 20})
-	c.must(err)
+	sweeper := must.Get(compensator.New(compensator.Options{Store: swept{c}, Alone: true, PageSize: 20}))(c)
 	r, err := sweeper.Sweep(c.Context(), false)
 	if err != nil {
 		c.note("", "", err)
@@ -333,8 +332,7 @@ func (c *crowd) checkPromises() {
 // sums reads a SKU and two numbers from each row.
 func (c *crowd) sums(query string) map[string][2]int64 {
 	c.Helper()
-	rows, err := c.DB().QueryContext(c.Context(), query)
-	c.must(err)
+	rows := must.Get(c.DB().QueryContext(c.Context(), query))(c)
 	defer func() { _ = rows.Close() }()
 	all := map[string][2]int64{}
 	for rows.Next() {

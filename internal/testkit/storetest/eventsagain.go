@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -24,7 +25,7 @@ var eventsAgainPromises = []promise[shop]{
 // publish empties the outbox of events, and returns them in its order.
 func (s *shop) publish() (events []string) {
 	s.Helper()
-	n, err := s.Dispatch(s.Context(), wire.EventOutbox, 0, 999, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
+	n := must.Get(s.Dispatch(s.Context(), wire.EventOutbox, 0, 999, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
 		for _, r := range rows {
 			var e map[string]any
 			decode := json.NewDecoder(bytes.NewReader(r.Payload))
@@ -34,8 +35,7 @@ func (s *shop) publish() (events []string) {
 			events, done = append(events, string(event)), append(done, r.ID)
 		}
 		return done
-	})
-	s.must(err)
+	}))(s)
 	want(s, "events", len(events), n)
 	return events
 }
@@ -50,18 +50,13 @@ func eventsAgain(t *testing.T, s *shop) {
 
 	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 1})
 	s.order("b", -time.Minute)
-	_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 3}})
-	s.must(err)
+	must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 3}}))(t)
 	want(t, "closed", verdicts(s.close("b")), []string{"b closed"})
-	_, err = s.PayOrders(t.Context(), requests("pays"))
-	s.must(err)
-	_, err = s.RecordLate(t.Context(), []store.LatePayment{
-		{OrderID: "b", PaymentID: "p1", Amount: 100, Currency: "CNY", Source: store.SourceRecheck}, {OrderID: "a", Source: store.SourceRecheck}})
-	s.must(err)
-	resolved, err := s.LatePayments(t.Context(), false, 1)
-	s.must(err)
-	_, err = s.ResolveLate(t.Context(), resolved[0].ID, store.Refunded, "ann")
-	s.must(err)
+	must.Get(s.PayOrders(t.Context(), requests("pays")))(t)
+	must.Get(s.RecordLate(t.Context(), []store.LatePayment{
+		{OrderID: "b", PaymentID: "p1", Amount: 100, Currency: "CNY", Source: store.SourceRecheck}, {OrderID: "a", Source: store.SourceRecheck}}))(t)
+	resolved := must.Get(s.LatePayments(t.Context(), false, 1))(t)
+	must.Get(s.ResolveLate(t.Context(), resolved[0].ID, store.Refunded, "ann"))(t)
 	first := s.publish()
 	var expected []string
 	for _, e := range first {
@@ -72,11 +67,9 @@ func eventsAgain(t *testing.T, s *shop) {
 	want(t, "events of everything", []int{len(first), len(expected)}, []int{5, 4})
 
 	before, end := s.state(), s.now().Add(time.Second)
-	plan, err := ops.PlanEventsAgain(t.Context(), s.Store, begin, end)
-	s.must(err)
+	plan := must.Get(ops.PlanEventsAgain(t.Context(), s.Store, begin, end))(t)
 	want(t, "events after a plan", len(s.publish()), 0)
-	done, err := ops.WriteEventsAgain(t.Context(), s.Store, begin, end, 1000, func(int64) {})
-	s.must(err)
+	done := must.Get(ops.WriteEventsAgain(t.Context(), s.Store, begin, end, 1000, func(int64) {}))(t)
 	want(t, "written", done, plan)
 	want(t, "planned", plan, ops.EventsAgain{From: begin.UTC(), To: end.UTC(), Closed: 2, Paid: 1, PaidLate: 1})
 	want(t, "events", s.publish(), expected)
@@ -85,7 +78,7 @@ func eventsAgain(t *testing.T, s *shop) {
 
 	// Without the order's row the event has what the receipt and the ledger have.
 	s.exec("DELETE FROM orders WHERE id = 'a'")
-	_, _, err = s.ClosedAgain(t.Context(), begin, end, store.ReceiptKey{}, 10)
+	_, _, err := s.ClosedAgain(t.Context(), begin, end, store.ReceiptKey{}, 10)
 	s.must(err)
 	again := s.publish()
 	if len(again) != 2 || !strings.Contains(again[0], `"id":"order.closed/a"`) || !strings.Contains(again[0], `"attempts":3`) ||
@@ -99,13 +92,10 @@ func eventsAgainWindow(t *testing.T, s *shop) {
 	s.migrated()
 	begin := s.now().Truncate(time.Millisecond)
 	ids := names("o%02d", 7)
-	for _, id := range ids {
-		s.order(id, -time.Minute)
-	}
+	s.overdueOrders(ids...)
 	s.close(ids...)
 	s.order("paid", -time.Minute)
-	_, err := s.PayOrders(t.Context(), requests("paid"))
-	s.must(err)
+	must.Get(s.PayOrders(t.Context(), requests("paid")))(t)
 	s.exec("DELETE FROM paid_receipts")
 	s.publish()
 	for i, id := range ids {
@@ -114,10 +104,9 @@ func eventsAgainWindow(t *testing.T, s *shop) {
 	for _, limit := range []int{1, 2, 3, 7, 50} {
 		total := 0
 		for after, more := (store.ReceiptKey{}), true; more; more = after != (store.ReceiptKey{}) {
-			var n int
-			n, after, err = s.ClosedAgain(t.Context(), begin.Add(time.Millisecond), begin.Add(3*time.Millisecond), after, limit)
+			n, last, err := s.ClosedAgain(t.Context(), begin.Add(time.Millisecond), begin.Add(3*time.Millisecond), after, limit)
 			s.must(err)
-			total += n
+			total, after = total+n, last
 		}
 		var written []string
 		for _, e := range s.publish() {

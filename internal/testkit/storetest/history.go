@@ -8,6 +8,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var historyPromises = []promise[shop]{
@@ -20,8 +21,7 @@ func historyHasAll(t *testing.T, s *shop) {
 	s.order("other", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 	o := s.order("a", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1})
 	at := s.close("a", "other")[0].At
-	got, err := s.OrderHistory(t.Context(), "a")
-	s.must(err)
+	got := must.Get(s.OrderHistory(t.Context(), "a"))(t)
 	expect.That(t, len(got.PendingEvents) == 1 && got.PendingEvents[0].At.Equal(at) && !got.At.Before(at),
 		"outgoing %+v, at %v; want the event of %v", got.PendingEvents, got.At, at)
 	got.At, got.PendingEvents = time.Time{}, nil
@@ -35,10 +35,7 @@ func historyHasAll(t *testing.T, s *shop) {
 
 func historyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
-	got, err := s.OrderHistory(t.Context(), "nobody")
-	s.must(err)
+	got := must.Get(s.OrderHistory(t.Context(), "nobody"))(t)
 	expect.That(t, !got.Known(), "%+v", got)
-	if _, err := s.OrderHistory(t.Context(), "no id "); err == nil {
-		t.Error("the history of an invalid id was returned")
-	}
+	expect.That(t, expect.Err(s.OrderHistory(t.Context(), "no id ")) != nil, "the history of an invalid id was returned")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var linePromises = []promise[shop]{
@@ -27,11 +28,9 @@ var linePromises = []promise[shop]{
 // change begins a transaction of the shop with these statements. The caller ends it.
 func (s *shop) change(queries ...string) *sql.Tx {
 	s.Helper()
-	tx, err := s.DB().BeginTx(s.Context(), nil)
-	s.must(err)
+	tx := must.Get(s.DB().BeginTx(s.Context(), nil))(s)
 	for _, q := range queries {
-		_, err := tx.ExecContext(s.Context(), q)
-		s.must(err)
+		must.Get(tx.ExecContext(s.Context(), q))(s)
 	}
 	return tx
 }
@@ -132,8 +131,7 @@ func linesInAnyOrder(t *testing.T, s *shop) {
 	for left := ids; len(left) > 0; {
 		part := left[:min(20, len(left))]
 		left = left[len(part):]
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requests(part...))
-		s.must(err)
+		out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, requests(part...)))(t)
 		for _, o := range out {
 			if o.Verdict == orderclose.Contended {
 				left = append(left[:len(left):len(left)], o.OrderID)
@@ -224,8 +222,7 @@ func stockLockedForLong(t *testing.T, s *shop) {
 	closes := func(most int64, verdict orderclose.Verdict, ids ...string) (locked []string) {
 		t.Helper()
 		before := transactions()
-		out, err := closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(ids...))
-		s.must(err)
+		out := must.Get(closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(ids...)))(t)
 		for _, o := range out {
 			want := verdict
 			if len(ids) == 20 && strings.HasSuffix(o.OrderID, "7") {
@@ -245,8 +242,7 @@ func stockLockedForLong(t *testing.T, s *shop) {
 	closes(1, orderclose.Contended, locked...)
 	s.must(tx.Rollback())
 	Await(t, "the server releases the row", func() (string, bool) {
-		out, err := closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(locked...))
-		s.must(err)
+		out := must.Get(closer.CloseOrders(t.Context(), orderclose.PathPipeline, requests(locked...)))(t)
 		return fmt.Sprint(verdicts(out)), !slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended })
 	})
 	want(t, "orders that are not closed", s.count("SELECT COUNT(*) FROM orders WHERE status <> 2"), 0)

@@ -211,16 +211,13 @@ func ask(orders ...orderclose.Order) []orderclose.CloseRequest {
 
 func (s *mapped) closing(orders ...orderclose.Order) []orderclose.Outcome {
 	s.Helper()
-	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, ask(orders...))
-	s.must(err)
-	return out
+	return must.Get(s.CloseOrders(s.Context(), orderclose.PathPipeline, ask(orders...)))(s)
 }
 
 // checkHistory checks that OrderHistory reads an order and its lines from the shop's own tables.
 func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	s.Helper()
-	history, err := s.Store.OrderHistory(s.Context(), o.ID)
-	s.must(err)
+	history := must.Get(s.Store.OrderHistory(s.Context(), o.ID))(s)
 	must.That(s, history.Order != nil && history.Receipt != nil, "the history of order %s has no row or no receipt: %+v", o.ID, history)
 	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", history.Order.Due, o.Due)

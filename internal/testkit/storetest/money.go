@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // moneyPromises are about payments that the provider tells again, or that come when nobody waits for them.
@@ -18,7 +18,6 @@ var moneyPromises = []promise[shop]{
 	{name: "ARepeatedCallbackOfTheMoneyThatPaidIsNeverLate", test: repeatedAfterRefund},
 	{name: "TheMoneyOfAnOrderThatWasMarkedAsPaidIsAQuestion", test: callbackAfterAsking},
 	{name: "EachPaymentOfAnOrderHasARowOfItsOwn", test: twoPaymentsOfAnOrder, tags: Settings},
-	{name: "APaymentOfAnArchivedOrderIsLate", test: paymentOfArchivedOrder},
 	{name: "AReopenedPaymentPaidTheOrder", test: reopenedPayment},
 	{name: "AnAuditFindsClosesByTheirReceipts", test: auditByReceipts, tags: Dialect | Settings},
 	{name: "AnAmountThatBecomesKnownIsAdded", test: amountBecomesKnown},
@@ -27,9 +26,7 @@ var moneyPromises = []promise[shop]{
 // The shop refunds a paid order and cancels it. The provider repeats the callback of the payment that paid the order.
 func repeatedAfterRefund(t *testing.T, s *shop) {
 	s.migrated()
-	for _, id := range []string{"refunded", "unnamed", "early", "reopened"} {
-		s.order(id, -time.Minute)
-	}
+	s.overdueOrders("refunded", "unnamed", "early", "reopened", "open")
 	want(t, "payment", s.record("refunded", "p1"), store.RecordedPaid)
 	want(t, "payment", s.record("unnamed", "p1"), store.RecordedPaid)
 	s.exec("UPDATE orders SET status = 3 WHERE id = 'refunded'")
@@ -42,10 +39,12 @@ func repeatedAfterRefund(t *testing.T, s *shop) {
 	want(t, "another payment", s.record("refunded", "p2"), store.RecordedLate)
 
 	// A shop writes the id before the payment. The order is closed, and then the money comes.
-	s.exec("UPDATE orders SET payment_id = 'p1' WHERE id IN ('early', 'reopened')")
+	s.exec("UPDATE orders SET payment_id = 'p1' WHERE id IN ('early', 'reopened', 'open')")
 	s.close("early", "reopened")
 	s.exec("UPDATE orders SET status = 1 WHERE id = 'reopened'")
+	want(t, "of an open order", s.record("open", "p1"), store.RecordedPaid)
 	for range 2 {
+		want(t, "of an open order, again", s.record("open", "p1"), store.RecordedAlready)
 		want(t, "of a closed order", s.record("early", "p1"), store.RecordedLate)
 		want(t, "of an order that the shop has reopened", s.record("reopened", "p1"), store.RecordedAlready)
 	}
@@ -62,8 +61,7 @@ func callbackAfterAsking(t *testing.T, s *shop) {
 	ids := []string{"refunded", "archived", "shipped"}
 	for _, id := range ids {
 		s.order(id, -time.Minute)
-		_, err := s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: id}})
-		s.must(err)
+		must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: id}}))(t)
 	}
 	s.exec("UPDATE orders SET status = 3 WHERE id = 'refunded'")
 	s.exec("UPDATE orders SET status = 4 WHERE id = 'shipped'")
@@ -90,24 +88,18 @@ func twoPaymentsOfAnOrder(t *testing.T, s *shop) {
 		asked = append(asked, store.LatePayment{OrderID: id, Source: store.SourceRecheck})
 	}
 	s.close(ids...)
-	n, err := s.RecordLate(t.Context(), asked)
-	s.must(err)
-	want(t, "recorded", n, 3)
-	_, err = s.ResolveLate(t.Context(), s.rowOf("b", "").ID, store.Refunded, "ann")
-	s.must(err)
+	want(t, "recorded", must.Get(s.RecordLate(t.Context(), asked))(t), 3)
+	must.Get(s.ResolveLate(t.Context(), s.rowOf("b", "").ID, store.Refunded, "ann"))(t)
 	for range 2 {
 		want(t, "callback", s.record("a", "p2"), store.RecordedLate)
 		want(t, "callback", s.record("b", "p2"), store.RecordedLate)
 	}
-	n, err = s.RecordLate(t.Context(), asked) // the next step of the recheck
-	s.must(err)
-	want(t, "recorded again", n, 0)
+	want(t, "recorded again, by the next step of the recheck", must.Get(s.RecordLate(t.Context(), asked))(t), 0)
 	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p2 1250 EUR callback ", "b  -  recheck refunded", "b p2 1250 EUR callback ",
 		"c  -  recheck "})
 	want(t, "events", len(s.lateEvents()), 5)
 
-	sum, err := s.CountLate(t.Context())
-	s.must(err)
+	sum := must.Get(s.CountLate(t.Context()))(t)
 	want(t, "unresolved, a once", sum, store.LateSummary{Unresolved: 3, Oldest: s.rowOf("a", "").FoundAt})
 	same := map[string]bool{}
 	for _, p := range s.rows() {
@@ -117,23 +109,17 @@ func twoPaymentsOfAnOrder(t *testing.T, s *shop) {
 	}
 	one, two := s.rowOf("a", ""), s.rowOf("a", "p2")
 	want(t, "perhaps the same money", same, map[string]bool{fmt.Sprint(one.ID, " ", two.ID): true, fmt.Sprint(two.ID, " ", one.ID): true})
-	h, err := s.OrderHistory(t.Context(), "a")
-	s.must(err)
-	want(t, "history", h.LatePayments, []store.LatePayment{one, two})
-	_, err = s.ResolveLate(t.Context(), two.ID, store.Refunded, "ann")
-	s.must(err)
+	want(t, "history", must.Get(s.OrderHistory(t.Context(), "a"))(t).LatePayments, []store.LatePayment{one, two})
+	must.Get(s.ResolveLate(t.Context(), two.ID, store.Refunded, "ann"))(t)
 	want(t, "the other one", len(s.rowOf("a", "").PerhapsSame), 0)
-	sum, err = s.CountLate(t.Context())
-	s.must(err)
+	sum = must.Get(s.CountLate(t.Context()))(t)
 	want(t, "unresolved", sum.Unresolved, int64(3))
 }
 
 // rows returns all late payments.
 func (s *shop) rows() []store.LatePayment {
 	s.Helper()
-	all, err := s.LatePayments(s.Context(), true, 1000)
-	s.must(err)
-	return all
+	return must.Get(s.LatePayments(s.Context(), true, 1000))(s)
 }
 
 // rowOf returns the late payment of an order and a payment.
@@ -148,40 +134,18 @@ func (s *shop) rowOf(order, payment string) store.LatePayment {
 	return store.LatePayment{}
 }
 
-// The shop moves closed orders to another table. The receipt stays.
-func paymentOfArchivedOrder(t *testing.T, s *shop) {
-	s.migrated()
-	for _, id := range []string{"closed", "open"} {
-		s.order(id, -time.Minute)
-	}
-	s.close("closed")
-	s.exec("DELETE FROM orders")
-	for range 2 {
-		want(t, "callback", s.record("closed", "p1"), store.RecordedLate)
-		r, err := s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"})
-		expect.That(t, errors.Is(err, store.ErrNoOrder), "an order that no close has seen: %q, %v", r, err)
-	}
-	want(t, "late payments", s.late(), []string{"closed p1 1250 EUR callback "})
-	want(t, "events", len(s.lateEvents()), 1)
-}
-
 // The first payment of a closed order was late, and an operator has reopened the order for it. The shop marks it as paid.
 func reopenedPayment(t *testing.T, s *shop) {
 	s.migrated()
-	for _, id := range []string{"told", "callback", "unknown", "gift"} {
-		s.order(id, -time.Minute)
-	}
+	s.overdueOrders("told", "callback", "unknown", "gift")
 	s.close("told", "callback", "unknown")
 	for _, id := range []string{"told", "callback"} {
 		want(t, "late", s.record(id, "p1"), store.RecordedLate)
 		want(t, "late", s.record(id, "p3"), store.RecordedLate)
-		_, err := s.ResolveLate(t.Context(), s.rowOf(id, "p1").ID, store.Reopened, "ann")
-		s.must(err)
+		must.Get(s.ResolveLate(t.Context(), s.rowOf(id, "p1").ID, store.Reopened, "ann"))(t)
 	}
-	_, err := s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unknown", Source: store.SourceRecheck}})
-	s.must(err)
-	_, err = s.ResolveLate(t.Context(), s.rowOf("unknown", "").ID, store.Reopened, "ann")
-	s.must(err)
+	must.Get(s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unknown", Source: store.SourceRecheck}}))(t)
+	must.Get(s.ResolveLate(t.Context(), s.rowOf("unknown", "").ID, store.Reopened, "ann"))(t)
 	s.exec("UPDATE orders SET status = 1")
 	for range 2 {
 		want(t, "a second payment", s.record("told", "p2"), store.RecordedLate)
@@ -206,11 +170,9 @@ func amountBecomesKnown(t *testing.T, s *shop) {
 		{PaymentID: "p2"}, {PaymentID: "p3", Currency: "EUR"},
 	} {
 		p.OrderID = "a"
-		_, err := s.tryRecord(p)
-		s.must(err)
+		must.Get(s.tryRecord(p))(t)
 	}
-	_, err := s.ResolveLate(t.Context(), s.rowOf("a", "p2").ID, store.Refunded, "ann")
-	s.must(err)
+	must.Get(s.ResolveLate(t.Context(), s.rowOf("a", "p2").ID, store.Refunded, "ann"))(t)
 	want(t, "of a resolved one", s.record("a", "p2"), store.RecordedLate)
 	want(t, "late payments", s.late(), []string{"a p1 500 EUR callback ", "a p2 -  callback refunded", "a p3 0 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 3)

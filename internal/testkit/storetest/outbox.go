@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -51,13 +52,12 @@ func (s *shop) dispatch(limit int, publish func(ids []int64) []int64) []int64 {
 func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) []int64) []int64 {
 	s.Helper()
 	var ids []int64
-	n, err := s.Dispatch(s.Context(), wire.EventOutbox, after, limit, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+	n := must.Get(s.Dispatch(s.Context(), wire.EventOutbox, after, limit, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 		for _, r := range rows {
 			ids = append(ids, r.ID)
 		}
 		return publish(ids)
-	})
-	s.must(err)
+	}))(s)
 	want(s, "number of rows", n, len(ids))
 	return ids
 }
@@ -111,11 +111,10 @@ func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	}
 	want(t, "the first", s.dispatch(3, func([]int64) []int64 { return []int64{1, 3} }), []int64{1, 2, 3})
 	want(t, "what is left", s.dispatch(9, none), []int64{2, 4, 5})
-	_, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 1, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+	must.Get(s.Dispatch(t.Context(), wire.EventOutbox, 0, 1, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 		want(t, "row", rows, []wire.OutboxRow{{ID: 2, OrderID: "o2", Payload: []byte(`{"n":2}`)}})
 		return nil
-	})
-	s.must(err)
+	}))(t)
 	s.dispatch(9, all)
 	want(t, "what is left at the end", s.dispatch(9, all), nil)
 }
@@ -233,14 +232,10 @@ func dispatchBlocksNobody(t *testing.T, s *shop) {
 func backlogTellsTheOldest(t *testing.T, s *shop) {
 	s.migrated()
 	look := func() wire.OutboxBacklog {
-		b, err := s.Backlog(t.Context(), wire.EventOutbox)
-		s.must(err)
-		return b
+		return must.Get(s.Backlog(t.Context(), wire.EventOutbox))(t)
 	}
 	waiting := func() []bool {
-		both, err := s.Waiting(t.Context(), wire.ScheduleOutbox, wire.EventOutbox)
-		s.must(err)
-		return both
+		return must.Get(s.Waiting(t.Context(), wire.ScheduleOutbox, wire.EventOutbox))(t)
 	}
 	want(t, "backlog of an empty outbox", look(), wire.OutboxBacklog{})
 	want(t, "empty outboxes have rows", waiting(), []bool{false, false})
@@ -255,9 +250,7 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 func dropsOldRows(t *testing.T, s *shop) {
 	s.migrated()
 	drop := func() int64 {
-		n, err := s.DropOutbox(t.Context(), wire.EventOutbox, time.Hour)
-		s.must(err)
-		return n
+		return must.Get(s.DropOutbox(t.Context(), wire.EventOutbox, time.Hour))(t)
 	}
 	want(t, "dropped of an empty outbox", drop(), 0)
 	s.event(1, 2*time.Hour)
@@ -265,9 +258,7 @@ func dropsOldRows(t *testing.T, s *shop) {
 	s.event(3, 61*time.Minute)
 	want(t, "dropped", drop(), 2)
 	want(t, "left", s.texts("SELECT order_id FROM outbox_events"), []string{"o2"})
-	if _, err := s.DropOutbox(t.Context(), "orders", time.Hour); err == nil {
-		t.Error("an unknown outbox is emptied")
-	}
+	expect.That(t, expect.Err(s.DropOutbox(t.Context(), "orders", time.Hour)) != nil, "an unknown outbox is emptied")
 }
 
 func unknownOutbox(t *testing.T, s *shop) {
@@ -275,12 +266,8 @@ func unknownOutbox(t *testing.T, s *shop) {
 	for _, box := range []wire.Outbox{"", "orders", "events;"} {
 		_, err := s.Dispatch(t.Context(), box, 0, 1, nil)
 		expect.That(t, err != nil, "outbox %q is dispatched", box)
-		if _, err := s.Backlog(t.Context(), box); err == nil {
-			t.Errorf("outbox %q has a backlog", box)
-		}
-		if _, err := s.Waiting(t.Context(), box); err == nil {
-			t.Errorf("outbox %q is looked at", box)
-		}
+		expect.That(t, expect.Err(s.Backlog(t.Context(), box)) != nil, "outbox %q has a backlog", box)
+		expect.That(t, expect.Err(s.Waiting(t.Context(), box)) != nil, "outbox %q is looked at", box)
 	}
 }
 
@@ -288,8 +275,7 @@ func unknownOutbox(t *testing.T, s *shop) {
 func (s *shop) schedules() *producer.Outbox {
 	s.Helper()
 	now := s.now() // read once: a transaction may hold the only connection
-	x, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(s.Dialect()), Now: func() time.Time { return now }})
-	s.must(err)
+	x := must.Get(producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(s.Dialect()), Now: func() time.Time { return now }}))(s)
 	return x
 }
 
@@ -309,24 +295,20 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		if c.end != nil {
 			continue
 		}
-		direct, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		s.must(err)
-		n, err := s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 9, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+		direct := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(t)
+		n := must.Get(s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 9, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 			m, _, err := rows[0].Schedule()
 			s.must(err)
 			want(t, "record", m, direct)
 			return nil
-		})
-		s.must(err)
+		}))(t)
 		want(t, "rows", n, 1)
 	}
 	want(t, "orders", s.texts("SELECT id FROM orders"), []string{"kept"})
 	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
-	b, err := s.Backlog(t.Context(), wire.ScheduleOutbox)
-	s.must(err)
+	b := must.Get(s.Backlog(t.Context(), wire.ScheduleOutbox))(t)
 	expect.That(t, b.Rows == 1 && b.Oldest <= time.Minute, "backlog is %+v", b)
-	history, err := s.OrderHistory(t.Context(), "kept")
-	s.must(err)
+	history := must.Get(s.OrderHistory(t.Context(), "kept"))(t)
 	if len(history.PendingSchedules) != 1 || history.PendingSchedules[0].At.Before(history.At.Add(-time.Minute)) ||
 		history.PendingSchedules[0].At.After(history.At) {
 		t.Errorf("its history has %+v, at %v", history.PendingSchedules, history.At)

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var pagePromises = []promise[shop]{
-	{name: "PagesVisitEveryOverdueOrderOnce", test: pagesVisitOnce, tags: Dialect | Settings},
+	{name: "PagesAndReadsVisitEveryOverdueOrderOnce", test: pagesVisitOnce, tags: Dialect | Settings},
 	{name: "PagesContinueWhileOrdersAreClosed", test: pagesGoOnWhileClosing},
-	{name: "PageReturnsTheOrdersFields", test: pageSaysWhatTheOrderIs},
+	{name: "PagesAndSpansReturnTheOrdersFields", test: pageSaysWhatTheOrderIs},
 }
 
 // overdue creates n orders that were due before the returned time, seven at each millisecond, and returns their ids in page order.
@@ -42,8 +43,7 @@ func (s *shop) walk(limit int, each func([]orderclose.Order), read func(after or
 	s.Helper()
 	var after orderclose.Order
 	for {
-		page, err := read(after)
-		s.must(err)
+		page := must.Get(read(after))(s)
 		for _, o := range page {
 			ids = append(ids, o.ID)
 		}
@@ -57,17 +57,19 @@ func (s *shop) walk(limit int, each func([]orderclose.Order), read func(after or
 
 func pagesVisitOnce(t *testing.T, s *shop) {
 	s.migrated()
-	ids, cutoff := s.overdue(500)
+	ids, cutoff := s.overdue(250)
 	s.bulk([]orderclose.Order{
 		{ID: "later", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)},
 		{ID: "paid", CreatedAt: cutoff, Due: cutoff.Add(-time.Second)},
 	})
-	_, err := s.Pay(t.Context(), "paid", "p")
-	s.must(err)
+	must.Get(s.Pay(t.Context(), "paid", "p"))(t)
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
-		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(cutoff, limit, func([]orderclose.Order) {}), ids)
+		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(cutoff, limit, ignorePage), ids)
 	}
-	want(t, "orders with a cutoff between two milliseconds", s.pages(cutoff.Add(999*time.Microsecond), 100, func([]orderclose.Order) {}), ids)
+	s.wantTurns(cutoff, ids, 3, 7, 100, 250, 0)
+	between := cutoff.Add(999 * time.Microsecond) // two milliseconds
+	want(t, "orders in pages, with a cutoff between two milliseconds", s.pages(between, 100, ignorePage), ids)
+	want(t, "orders in a read, with a cutoff between two milliseconds", s.turn(between, false, 0), ids)
 }
 
 func pagesGoOnWhileClosing(t *testing.T, s *shop) {
@@ -78,13 +80,12 @@ func pagesGoOnWhileClosing(t *testing.T, s *shop) {
 			s.close(o.ID)
 		}
 	}), ids)
-	want(t, "orders afterwards", s.pages(cutoff, 40, func([]orderclose.Order) {}), nil)
+	want(t, "orders afterwards", s.pages(cutoff, 40, ignorePage), nil)
 }
 
 func pageSaysWhatTheOrderIs(t *testing.T, s *shop) {
 	s.migrated()
 	o := s.order("a", -time.Minute)
-	page, err := s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10)
-	s.must(err)
-	want(t, "page", page, []orderclose.Order{o})
+	want(t, "page", must.Get(s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10))(t), []orderclose.Order{o})
+	want(t, "span", must.Get(s.DueBetween(t.Context(), o.Due, o.Due, orderclose.Order{}, 10))(t), []orderclose.Order{o})
 }

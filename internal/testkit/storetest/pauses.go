@@ -42,9 +42,19 @@ func (s *shop) wantPaused(id string) {
 // pause pauses, and returns the pauses that end earlier.
 func (s *shop) pause(category string, lasting time.Duration, reason string, replace bool) []wire.Pause {
 	s.Helper()
-	ended, err := s.Pause(s.Context(), category, lasting, reason, replace)
-	s.must(err)
-	return ended
+	return must.Get(s.Pause(s.Context(), category, lasting, reason, replace))(s)
+}
+
+// resume resumes, and returns the pauses that end.
+func (s *shop) resume(category string) []wire.Pause {
+	s.Helper()
+	return must.Get(s.Resume(s.Context(), category))(s)
+}
+
+// pauses returns the pauses that are on.
+func (s *shop) pauses() []wire.Pause {
+	s.Helper()
+	return must.Get(s.Pauses(s.Context()))(s)
 }
 
 // unseenPause lets two operators act at once. The longer pause is on afterwards, unless a resume has returned it.
@@ -64,12 +74,10 @@ func unseenPause(t *testing.T, s *shop) {
 		acting.Wait()
 		must.That(t, (short == nil || errors.Is(short, wire.ErrEndsLater)) && long == nil && resume == nil,
 			"the pauses return %v and %v, the resume %v", short, long, resume)
-		on, err := s.Pauses(t.Context())
-		s.must(err)
+		on := s.pauses()
 		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p wire.Pause) bool { return p.Reason != "long" })
 		expect.That(t, len(seen) == 1, "round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
-		_, err = s.Resume(t.Context(), "")
-		s.must(err)
+		s.resume("")
 	}
 }
 
@@ -79,38 +87,28 @@ func pausedOrders(t *testing.T, s *shop) {
 	s.order("b", -time.Minute)
 	s.pause("", time.Hour, "the reason", false)
 	s.wantPaused("a")
-	out, err := s.PreviewClose(t.Context(), "", requests("a"))
-	s.must(err)
-	want(t, "preview without the pauses", out[0].Verdict, orderclose.Closed)
-	_, err = s.Pause(t.Context(), "", time.Minute, "shorter", false)
-	want(t, "error of a shorter pause", errors.Is(err, wire.ErrEndsLater) && strings.Contains(err.Error(), "all orders until") &&
-		strings.Contains(err.Error(), `"the reason"`), true)
+	want(t, "preview without the pauses", must.Get(s.PreviewClose(t.Context(), "", requests("a")))(t)[0].Verdict, orderclose.Closed)
+	_, err := s.Pause(t.Context(), "", time.Minute, "shorter", false)
+	expect.Is(t, err, wire.ErrEndsLater, "a shorter pause")
+	expect.Says(t, err, "all orders until", "a shorter pause")
+	expect.Says(t, err, `"the reason"`, "a shorter pause")
 	s.pause("book", time.Minute, "shorter, of a category", false)
-	on, err := s.Pauses(t.Context())
-	s.must(err)
+	on := s.pauses()
 	expect.That(t, len(on) == 2 && on[0].Reason == "the reason" && on[1].Category == "book", "after a refusal: pauses %+v", on)
 	ended := s.pause("", time.Minute, "replaced", true)
 	expect.That(t, len(ended) == 1 && ended[0].Reason == "the reason", "replaced %+v", ended)
-	on, err = s.Pauses(t.Context())
-	s.must(err)
+	on = s.pauses()
 	expect.That(t, len(on) == 2 && on[0].Reason == "replaced" && on[0].Until.Sub(on[0].CreatedAt) == time.Minute, "pauses %+v", on)
 	s.wantPaused("a")
-	ended, err = s.Resume(t.Context(), "")
-	s.must(err)
+	ended = s.resume("")
 	expect.That(t, len(ended) == 2 && ended[0].Reason == "replaced" && ended[1].Category == "book", "ended %+v", ended)
 	want(t, "verdicts", verdicts(s.close("a", "b")), []string{"a closed", "b closed"})
-	ended, err = s.Resume(t.Context(), "")
-	s.must(err)
-	want(t, "ended pauses, again", len(ended), 0)
+	want(t, "ended pauses, again", len(s.resume("")), 0)
 	s.exec("INSERT INTO pauses (path, category, until_at, reason, created_at) VALUES ('by hand', '', ?, 'SQL', ?)",
 		s.time(s.now().Add(time.Hour)), s.time(s.now()))
 	s.wantPaused("a")
-	ended, err = s.Resume(t.Context(), "")
-	s.must(err)
-	want(t, "ended pauses that a statement wrote", len(ended), 1)
-	on, err = s.Pauses(t.Context())
-	s.must(err)
-	want(t, "pauses, at last", len(on), 0)
+	want(t, "ended pauses that a statement wrote", len(s.resume("")), 1)
+	want(t, "pauses, at last", len(s.pauses()), 0)
 }
 
 func pausedCategory(t *testing.T, s *shop) {
@@ -122,16 +120,13 @@ func pausedCategory(t *testing.T, s *shop) {
 	s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: "film", Category: "film", CreatedAt: s.now(), Due: s.now()}, nil))
 	s.pause("book", time.Hour, "the reason", false)
 	for path, verdict := range map[orderclose.Path]string{orderclose.PathPipeline: "paused", orderclose.PathSweep: "paused", "": "closed"} {
-		out, err := s.PreviewClose(t.Context(), path, requests("book", "film", "later", "paid"))
-		s.must(err)
+		out := must.Get(s.PreviewClose(t.Context(), path, requests("book", "film", "later", "paid")))(t)
 		want(t, "preview of the path "+string(path), verdicts(out), []string{"book " + verdict, "film closed", "later not_due", "paid already_paid"})
 	}
 	want(t, "verdicts", verdicts(s.close("book", "film", "later", "paid")), []string{"book paused", "film closed", "later not_due", "paid already_paid"})
-	_, err := s.Resume(t.Context(), "film")
-	s.must(err)
+	s.resume("film")
 	want(t, "verdicts, after another category was resumed", verdicts(s.close("book")), []string{"book paused"})
-	_, err = s.Resume(t.Context(), "book")
-	s.must(err)
+	s.resume("book")
 	want(t, "verdicts, resumed", verdicts(s.close("book")), []string{"book closed"})
 }
 
@@ -141,9 +136,7 @@ func pauseEnds(t *testing.T, s *shop) {
 	s.pause("", time.Hour, "the reason", false)
 	s.wantPaused("a")
 	s.exec("UPDATE pauses SET until_at = ?", s.time(s.now().Add(-time.Millisecond)))
-	on, err := s.Pauses(t.Context())
-	s.must(err)
-	want(t, "pauses", len(on), 0)
+	want(t, "pauses", len(s.pauses()), 0)
 	want(t, "verdicts", verdicts(s.close("a")), []string{"a closed"})
 }
 
@@ -154,22 +147,16 @@ func resumedPause(t *testing.T, s *shop) {
 	}
 	s.exec("UPDATE pauses SET until_at = ? WHERE category = 'toy'", s.time(s.now().Add(-91*24*time.Hour)))
 	before := s.now()
-	ended, err := s.Resume(t.Context(), "book")
-	s.must(err)
+	ended := s.resume("book")
 	want(t, "ended pauses", len(ended), 1)
-	b, err := s.BeginTurn(t.Context(), s.now())
-	s.must(err)
+	b := must.Get(s.BeginTurn(t.Context(), s.now()))(t)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return strings.Compare(x.Category, y.Category) })
 	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Category == "film" && b.Pauses[0].CreatedAt == ended[0].CreatedAt && b.Pauses[0].Reason == "the reason",
 		"pauses %+v", b.Pauses)
 	s.within("the end", b.Pauses[0].Until, before)
 	expect.That(t, !b.Pauses[0].Until.After(b.Now), "the pause ends at %v, and now it is %v", b.Pauses[0].Until, b.Now)
 	want(t, "pauses in the table", s.texts("SELECT category FROM pauses WHERE path <> '' ORDER BY category"), []string{"book", "film"})
-	on, err := s.Pauses(t.Context())
-	s.must(err)
-	want(t, "pauses that are on", len(on), 1)
+	want(t, "pauses that are on", len(s.pauses()), 1)
 	s.pause("book", time.Minute, "again", false)
-	on, err = s.Pauses(t.Context())
-	s.must(err)
-	want(t, "pauses that are on", len(on), 2)
+	want(t, "pauses that are on", len(s.pauses()), 2)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func reminderIsAnEvent(t *testing.T, s *shop) {
 	want(t, "locked", locked, 0)
 	want(t, "state of the order", s.state(), before)
 	s.wantReminders("a")
-	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+	n := must.Get(s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 		id, got, err := orderclose.DecodeOrderReminder(rows[0].Payload)
 		s.must(err)
 		if at := got.RemindedAt; at.Before(begin) || at.After(end) || len(late) != 1 || late[0] != at.Sub(o.Due.Add(-11*time.Minute)) {
@@ -70,8 +71,7 @@ func reminderIsAnEvent(t *testing.T, s *shop) {
 			BeforeMillis: 600_000, RemindedAt: got.RemindedAt, Version: 1})
 		want(t, "event's id", id, got.ID())
 		return []int64{rows[0].ID}
-	})
-	s.must(err)
+	}))(t)
 	want(t, "rows in the outbox", n, 1)
 }
 
@@ -167,11 +167,9 @@ func remindSkipsLocked(t *testing.T, s *shop) {
 	s.needs(rowLocks)
 	s.migrated()
 	a, b := reminderOf(s.order("a", 10*time.Minute), 10*time.Minute), reminderOf(s.order("b", 10*time.Minute), 10*time.Minute)
-	payment, err := s.DB().BeginTx(t.Context(), nil)
-	s.must(err)
+	payment := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 	defer payment.Rollback()
-	_, err = payment.ExecContext(t.Context(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'")
-	s.must(err)
+	must.Get(payment.ExecContext(t.Context(), "UPDATE orders SET status = 1, version = version + 1 WHERE id = 'a'"))(t)
 	written, locked := s.remind(a, b)
 	want(t, "written and locked", []int{written, locked}, []int{1, 1})
 	s.wantReminders("b")
@@ -202,8 +200,7 @@ func remindSkipsPaused(t *testing.T, s *shop) {
 		s.pause(category, time.Hour, "the reason", false)
 		written, locked := s.remind(r)
 		want(t, "written and locked in a pause of "+category, []int{written, locked}, []int{0, 0})
-		_, err := s.Resume(t.Context(), category)
-		s.must(err)
+		must.Get(s.Resume(t.Context(), category))(t)
 	}
 	s.pause("toy", time.Hour, "the reason", false)
 	s.remind(r)
@@ -229,16 +226,13 @@ func mappedReminders(t *testing.T, s *mapped) {
 	open, paid, moved := s.an(1, time.Hour), s.an(2, time.Hour), s.an(3, time.Hour)
 	s.put(s.Mapping.Status.From, open, moved)
 	s.put(s.Paid, paid)
-	page, err := s.DueBetween(t.Context(), s.now(), s.now().Add(2*time.Hour), orderclose.Order{}, 10)
-	s.must(err)
+	page := must.Get(s.DueBetween(t.Context(), s.now(), s.now().Add(2*time.Hour), orderclose.Order{}, 10))(t)
 	var found []string
 	for _, o := range page {
 		found = append(found, o.ID)
 	}
 	want(t, "orders that wait", found, []string{open.ID, moved.ID})
-	history, err := s.Store.OrderHistory(t.Context(), open.ID)
-	s.must(err)
-	want(t, "attributes", page[0].Attributes, history.Order.Attributes)
+	want(t, "attributes", page[0].Attributes, must.Get(s.Store.OrderHistory(t.Context(), open.ID))(t).Order.Attributes)
 	moved.Due = moved.Due.Add(time.Minute)
 	var reminders []store.Reminder
 	for _, o := range append(page[:1], paid, moved, s.an(4, time.Hour)) {

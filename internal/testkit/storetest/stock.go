@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var stockPromises = []promise[shop]{
@@ -23,14 +24,12 @@ var stockPromises = []promise[shop]{
 // wrongStock returns what an audit finds in the stock of closed orders, and the SKUs that the query of the runbook finds.
 func (s *shop) wrongStock() (found []string) {
 	s.Helper()
-	parts, err := s.AuditParts(s.Context())
-	s.must(err)
+	parts := must.Get(s.AuditParts(s.Context()))(s)
 	for _, p := range parts {
 		if p.State != store.AuditClosed {
 			continue
 		}
-		rows, err := s.AuditPage(s.Context(), p, s.now().Add(-24*time.Hour), s.now().Add(24*time.Hour), orderclose.Order{}, 100)
-		s.must(err)
+		rows := must.Get(s.AuditPage(s.Context(), p, s.now().Add(-24*time.Hour), s.now().Add(24*time.Hour), orderclose.Order{}, 100))(s)
 		for _, r := range rows {
 			for _, f := range store.JudgeStock(r.LineQuantities, r.Ledger, "close") {
 				found = append(found, fmt.Sprint(f.Kind, " ", r.ID, " ", f.SKU))
@@ -56,8 +55,7 @@ func (s *shop) everything() {
 		s.order(id, -time.Hour, lines...)
 	}
 	s.exec("UPDATE orders SET status = 1 WHERE id = 'paid'")
-	_, err := s.Cancel(s.Context(), "cancelled")
-	s.must(err)
+	must.Get(s.Cancel(s.Context(), "cancelled"))(s)
 	s.close("closed", "closed too")
 }
 
@@ -107,8 +105,7 @@ func failureNamed(t *testing.T, s *shop) {
 		}
 		_, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests("a", "a"))
 		_, why := orderclose.Outcome{Verdict: orderclose.Failed, Err: err}.Why()
-		look, err := s.WhyOpen(s.Context(), orderclose.CloseRequest{OrderID: "a"}, false)
-		s.must(err)
+		look := must.Get(s.WhyOpen(s.Context(), orderclose.CloseRequest{OrderID: "a"}, false))(t)
 		_, seen := look.Why()
 		expect.That(t, why == c.says && seen == c.says, "%s: the close says %s and the look %s, want %s", c.query, why, seen, c.says)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // warehouses maps a shop with stock by SKU and location, a total for each product, lines that are deleted by a mark,
@@ -73,14 +75,10 @@ func RunWarehouses(t *testing.T, server Server) {
 	closeOf := func(ids ...string) ([]orderclose.Outcome, error) {
 		return s.CloseOrders(t.Context(), orderclose.PathPipeline, requests(ids...))
 	}
-	out, err := closeOf("1", "2", "4", "5")
-	s.must(err)
+	out := must.Get(closeOf("1", "2", "4", "5"))(t)
 	want(t, "verdicts", verdicts(out), []string{"1 closed", "2 closed", "4 excluded", "5 excluded"})
-	if _, err := closeOf("3"); err == nil {
-		t.Error("an order with a line without a location was closed")
-	}
-	out, err = closeOf("1", "2")
-	s.must(err)
+	expect.That(t, expect.Err(closeOf("3")) != nil, "an order with a line without a location was closed")
+	out = must.Get(closeOf("1", "2"))(t)
 	want(t, "verdicts of a repeat", verdicts(out), []string{"1 already_closed", "2 already_closed"})
 	want(t, "stock", s.texts("SELECT CONCAT(sku, ' ', shed, ' ', free, ' ', held) FROM w_stock ORDER BY sku, shed"),
 		[]string{"a@b 1 106 44", "a@b 2 104 46", "pen 2 105 45"})
@@ -89,14 +87,10 @@ func RunWarehouses(t *testing.T, server Server) {
 	want(t, "rows with the time of the close", s.count("SELECT COUNT(*) FROM w_stock WHERE updated > 1000"), 3)
 	want(t, "reservations", s.texts("SELECT CONCAT(id, '') FROM w_reserved ORDER BY id"), []string{"30", "31", "40", "41", "50", "51"})
 	want(t, "ledger", s.ledger(), []string{"1 a@b@1 close 2", "1 a@b@2 close 4", "2 a@b@1 close 4", "2 pen@2 close 5"})
-	history, err := s.OrderHistory(t.Context(), "1")
-	s.must(err)
-	want(t, "lines", len(history.Items), 3)
-	parts, err := s.AuditParts(t.Context())
-	s.must(err)
+	want(t, "lines", len(must.Get(s.OrderHistory(t.Context(), "1"))(t).Items), 3)
+	parts := must.Get(s.AuditParts(t.Context()))(t)
 	for _, p := range parts {
-		rows, err := s.AuditPage(t.Context(), p, s.now().Add(-time.Hour), s.now(), orderclose.Order{}, 100)
-		s.must(err)
+		rows := must.Get(s.AuditPage(t.Context(), p, s.now().Add(-time.Hour), s.now(), orderclose.Order{}, 100))(t)
 		for _, r := range rows {
 			if p.State == store.AuditClosed {
 				want(t, "stock of order "+r.ID, len(store.JudgeStock(r.LineQuantities, r.Ledger, "close")), 0)

@@ -77,9 +77,7 @@ func (s *shop) migrated(skus ...string) *shop {
 // now returns the database's clock.
 func (s *shop) now() time.Time {
 	s.Helper()
-	now, err := s.Now(s.Context())
-	s.must(err)
-	return now
+	return must.Get(s.Now(s.Context()))(s)
 }
 
 // order creates an order that is due in the given time from now; negative: overdue.
@@ -91,12 +89,18 @@ func (s *shop) order(id string, in time.Duration, items ...shopdb.Item) orderclo
 	return o
 }
 
+// overdueOrders creates orders that were due a minute ago.
+func (s *shop) overdueOrders(ids ...string) {
+	s.Helper()
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+	}
+}
+
 // orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an hour. The overdue unpaid order has the id "overdue".
 func (s *shop) orderOfEachStatus() {
 	s.Helper()
-	for _, id := range []string{"overdue", "paid", "closed", "cancelled", "shipped", "confirmed"} {
-		s.order(id, -time.Minute)
-	}
+	s.overdueOrders("overdue", "paid", "closed", "cancelled", "shipped", "confirmed")
 	s.order("unpaid", time.Hour)
 	for _, id := range []string{"paid", "shipped", "confirmed"} {
 		s.answer(s.Pay(s.Context(), id, "p"))
@@ -162,16 +166,13 @@ func (s *shop) time(t time.Time) any {
 
 func (s *shop) exec(query string, args ...any) {
 	s.Helper()
-	_, err := s.DB().ExecContext(s.Context(), query, args...)
-	s.must(err)
+	must.Get(s.DB().ExecContext(s.Context(), query, args...))(s)
 }
 
 // close closes the orders by the pipeline's path, as a first attempt.
 func (s *shop) close(ids ...string) []orderclose.Outcome {
 	s.Helper()
-	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...))
-	s.must(err)
-	return out
+	return must.Get(s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...)))(s)
 }
 
 func requests(ids ...string) []orderclose.CloseRequest {
@@ -229,8 +230,7 @@ func (s *shop) ledger() []string {
 
 func (s *shop) texts(query string, args ...any) []string {
 	s.Helper()
-	rows, err := s.DB().QueryContext(s.Context(), query, args...)
-	s.must(err)
+	rows := must.Get(s.DB().QueryContext(s.Context(), query, args...))(s)
 	defer func() { _ = rows.Close() }()
 	var texts []string
 	for rows.Next() {

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var sweepPromises = []promise[shop]{
@@ -33,9 +34,7 @@ func (s *shop) within(what string, at, begin time.Time) {
 
 func (s *shop) hour(pipeline string, begin time.Time) overdue.Hour {
 	s.Helper()
-	h, err := s.SweepHour(s.Context(), pipeline, begin)
-	s.must(err)
-	return h
+	return must.Get(s.SweepHour(s.Context(), pipeline, begin))(s)
 }
 
 func hourCounts(t *testing.T, s *shop) {
@@ -52,17 +51,13 @@ func hourCounts(t *testing.T, s *shop) {
 	double := overdue.Hour{Begin: begin, Counts: overdue.Counts{Missed: 2, AfterPause: 40, AfterFailure: 600, NotClosed: 8000}}
 	want(t, "the hour", s.hour("order-close", begin), double)
 	want(t, "that of another pipeline", s.hour("Order-Close", begin).Counts, overdue.Counts{Missed: 7})
-	hours, err := s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 10)
-	s.must(err)
+	hours := must.Get(s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 10))(t)
 	want(t, "the hours", hours, []overdue.Hour{double, {Begin: begin.Add(-time.Hour), Counts: overdue.Counts{NotClosed: 9}}})
-	hours, err = s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 1)
-	s.must(err)
+	hours = must.Get(s.SweepHours(t.Context(), "order-close", begin.Add(-time.Hour), 1))(t)
 	want(t, "one hour", hours, []overdue.Hour{double})
-	hours, err = s.SweepHours(t.Context(), "order-close", begin, 10)
-	s.must(err)
+	hours = must.Get(s.SweepHours(t.Context(), "order-close", begin, 10))(t)
 	want(t, "the hours since", hours, []overdue.Hour{double})
-	hours, err = s.SweepHours(t.Context(), "booking-close", time.Unix(0, 0), 10)
-	s.must(err)
+	hours = must.Get(s.SweepHours(t.Context(), "booking-close", time.Unix(0, 0), 10))(t)
 	want(t, "the hours of none", len(hours), 0)
 }
 
@@ -97,8 +92,7 @@ func oldHours(t *testing.T, s *shop) {
 	}
 	s.must(s.AddSweep(t.Context(), "booking-close", old, overdue.Counts{Missed: 1}))
 	s.must(s.EndSweep(t.Context(), "order-close", now, overdue.Finished, 0))
-	hours, err := s.SweepHours(t.Context(), "order-close", time.Unix(0, 0), 10)
-	s.must(err)
+	hours := must.Get(s.SweepHours(t.Context(), "order-close", time.Unix(0, 0), 10))(t)
 	var begins []time.Time
 	for _, h := range hours {
 		begins = append(begins, h.Begin)
@@ -109,9 +103,7 @@ func oldHours(t *testing.T, s *shop) {
 
 func (s *shop) wantLease(holder string, expiry time.Duration, held bool) {
 	s.Helper()
-	got, err := s.TakeLease(s.Context(), "order-close/a", holder, expiry)
-	s.must(err)
-	want(s, "held by "+holder, got, held)
+	want(s, "held by "+holder, must.Get(s.TakeLease(s.Context(), "order-close/a", holder, expiry))(s), held)
 }
 
 func leases(t *testing.T, s *shop) {
@@ -122,9 +114,7 @@ func leases(t *testing.T, s *shop) {
 	for range 20 { // also twice in a millisecond
 		s.wantLease("a", time.Hour, true)
 	}
-	held, err := s.TakeLease(t.Context(), "order-close/A", "b", time.Hour)
-	s.must(err)
-	want(t, "another name", held, true)
+	want(t, "another name", must.Get(s.TakeLease(t.Context(), "order-close/A", "b", time.Hour))(t), true)
 	s.must(s.DropLease(t.Context(), "order-close/a", "b"))
 	s.wantLease("b", time.Hour, false)
 	s.must(s.DropLease(t.Context(), "order-close/a", "a"))
@@ -132,8 +122,7 @@ func leases(t *testing.T, s *shop) {
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true)
 	s.wantLease("b", time.Hour, false)
-	holders, err := s.LeaseHolders(t.Context())
-	s.must(err)
+	holders := must.Get(s.LeaseHolders(t.Context()))(t)
 	want(t, "holders", len(holders) == 1 && strings.HasPrefix(holders[0], "a until 2"), true)
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true) // nobody else has taken it
@@ -186,8 +175,7 @@ func closedBetween(t *testing.T, s *shop) {
 		"nothing":                  {at.Add(2 * time.Second), at.Add(time.Minute), "", 9, nil},
 		"the end before the begin": {at, at.Add(-time.Second), "", 9, nil},
 	} {
-		page, err := s.ClosedBetween(t.Context(), c.from, c.to, c.after, c.limit)
-		s.must(err)
+		page := must.Get(s.ClosedBetween(t.Context(), c.from, c.to, c.after, c.limit))(t)
 		var got []string
 		for _, o := range page {
 			got = append(got, o.OrderID)

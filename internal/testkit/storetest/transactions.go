@@ -40,8 +40,7 @@ var transactionPromises = []promise[shop]{
 }
 
 func beginSQL(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
-	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	must.Do(t, err)
+	tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
 	return orderclose.SQL(tx), func(commit bool) error {
 		if commit {
 			return tx.Commit()
@@ -53,8 +52,7 @@ func beginSQL(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) err
 func beginGorm(prepare bool) Begin {
 	return func(t *testing.T, db *sql.DB, _ string) (orderclose.Tx, func(bool) error) {
 		// gorm writes no statement here, so one dialect suffices for all databases.
-		of, err := gorm.Open(mysql.New(mysql.Config{Conn: db, SkipInitializeWithVersion: true}), &gorm.Config{PrepareStmt: prepare})
-		must.Do(t, err)
+		of := must.Get(gorm.Open(mysql.New(mysql.Config{Conn: db, SkipInitializeWithVersion: true}), &gorm.Config{PrepareStmt: prepare}))(t)
 		tx := of.Begin(&sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		_, prepared := tx.Statement.ConnPool.(*gorm.PreparedStmtTX)
 		must.That(t, tx.Error == nil && prepared == prepare, "%T, %v", tx.Statement.ConnPool, tx.Error)
@@ -73,8 +71,7 @@ func (s *shop) shopsPool() *sql.DB {
 	if driver == "" {
 		return s.DB()
 	}
-	db, err := sql.Open(driver, s.dsn)
-	s.must(err)
+	db := must.Get(sql.Open(driver, s.dsn))(s)
 	s.Cleanup(func() {
 		expect.NoError(s, db.Close())
 	})
@@ -85,12 +82,9 @@ func (s *shop) shopsPool() *sql.DB {
 func lentTransactions(t *testing.T, s *shop, begin Begin) {
 	s.migrated()
 	db, x, now := s.shopsPool(), s.schedules(), s.now()
-	for _, id := range []string{"asked", "late", "open"} {
-		s.order(id, -time.Minute)
-	}
+	s.overdueOrders("asked", "late", "open")
 	s.close("late")
-	_, err := s.PayOrders(t.Context(), requests("asked"))
-	s.must(err)
+	must.Get(s.PayOrders(t.Context(), requests("asked")))(t)
 	states := func() []string {
 		return append(s.texts("SELECT CONCAT_WS(' ', id, status, version, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
 			append(s.late(), s.texts("SELECT order_id FROM outbox_schedules")...)...)
@@ -109,9 +103,7 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 			{"late", "p1", store.RecordedLate}, {"late", "p1", store.RecordedLate},
 			{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready},
 		} {
-			got, err := record(tx, row.order, row.payment)
-			s.must(err)
-			want(t, "payment "+row.payment+" of "+row.order, got, row.want)
+			want(t, "payment "+row.payment+" of "+row.order, must.Get(record(tx, row.order, row.payment))(t), row.want)
 		}
 		s.must(x.Add(t.Context(), tx, orderclose.Order{ID: "new", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ ?`}}))
 		s.must(end(commit))
@@ -123,11 +115,12 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 	want(t, "committed", states(), []string{"asked 1 3 p1", "late 2 2 -", "open 1 2 p1",
 		"asked p2 1250 EUR callback ", "late p1 1250 EUR callback ", "new"})
 	want(t, "events", len(s.lateEvents()), 2)
+	for what, query := range map[string]string{"paid orders": "orders WHERE status = 1 AND paid_at", "late payments": "late_payments WHERE found_at"} {
+		want(t, what+" whose time is right", s.count("SELECT COUNT(*) FROM "+query+" BETWEEN ? AND ?", s.time(now), s.time(s.now())), 2)
+	}
 
 	tx, end := begin(t, db, s.dsn)
 	expect.Is(t, expect.Err(record(tx, "nobody's", "p1")), store.ErrNoOrder, "a payment of an unknown order")
 	s.must(end(false))
-	if _, err := record(tx, "open", "p1"); err == nil {
-		t.Error("a payment is recorded in a transaction that has ended")
-	}
+	expect.That(t, expect.Err(record(tx, "open", "p1")) != nil, "a payment is recorded in a transaction that has ended")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // A trial makes each change of a close, whether the order is due or not, and leaves nothing of it.
@@ -22,8 +23,7 @@ func triedMapped(t *testing.T, s *mapped) {
 		expect.That(t, errors.Is(err, store.ErrNoTrial), "error %v, want that no close was tried", err)
 		return
 	}
-	trial, err := s.tryClose()
-	s.must(err)
+	trial := must.Get(s.tryClose())(t)
 	want(t, "a trial without an unpaid order", trial, store.Trial{})
 	overdue, waiting := s.an(1, -time.Minute), s.an(2, time.Hour)
 	s.put(s.Paid, s.an(3, -time.Minute))
@@ -33,8 +33,7 @@ func triedMapped(t *testing.T, s *mapped) {
 		if o == waiting.ID {
 			s.put(s.Mapping.Status.From, waiting)
 		}
-		trial, err := s.tryClose()
-		s.must(err)
+		trial := must.Get(s.tryClose())(t)
 		want(t, "the order that is tried", trial.OrderID, o)
 		said := strings.Join(trial.Changes, "\n")
 		changes := []string{fmt.Sprintf("%s %s -> %s", s.Mapping.Status.Column, s.Mapping.Status.From.Text, s.Mapping.Status.To.Text)}
@@ -60,7 +59,7 @@ func triedMapped(t *testing.T, s *mapped) {
 		return
 	}
 	s.exec("DELETE FROM " + mapping.Quote(s.Mapping.Stock[0].Table))
-	_, err = s.tryClose()
+	_, err := s.tryClose()
 	wrong, ok := errors.AsType[*store.MappingError](err)
 	expect.That(t, ok && slices.ContainsFunc(wrong.Problems, func(p mapping.Problem) bool { return p.Path == "stock" }),
 		"without a row of the stock: %v", err)
@@ -83,10 +82,8 @@ func triedLocked(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 1})
 	for _, lock := range []string{"SELECT id FROM orders WHERE id = 'a' FOR UPDATE", "UPDATE stock SET available = available + 1"} {
-		tx, err := s.DB().BeginTx(t.Context(), nil)
-		s.must(err)
-		_, err = tx.ExecContext(t.Context(), lock)
-		s.must(err)
+		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
+		must.Get(tx.ExecContext(t.Context(), lock))(t)
 		expect.Is(t, expect.Err(s.TryClose(t.Context())), store.ErrNoTrial, "while %q", lock)
 		s.must(tx.Rollback())
 	}

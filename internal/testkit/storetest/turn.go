@@ -17,7 +17,6 @@ import (
 )
 
 var turnPromises = []promise[shop]{
-	{name: "ReadsFindEveryOverdueOrderOnce", test: readsFindAll, tags: Dialect | Settings},
 	{name: "AReadSaysWhatTheOrderIsAndHowFarItCame", test: readSays},
 	{name: "ATurnBeginsWithTheClockAndThePauses", test: turnBegins, tags: Dialect | Settings},
 	{name: "ATurnWithoutADatabaseFails", test: turnFails},
@@ -29,8 +28,7 @@ func (s *shop) turn(cutoff time.Time, newest bool, rows int) (ids []string) {
 	s.Helper()
 	w := overdue.Window{To: cutoff, Newest: newest, Rows: rows}
 	for {
-		found, err := s.ReadOverdue(s.Context(), w)
-		s.must(err)
+		found := must.Get(s.ReadOverdue(s.Context(), w))(s)
 		for _, o := range found.Orders {
 			ids = append(ids, o.ID)
 			if o.Due.After(cutoff) || !found.All && newest && o.Due.Before(found.Reached.Due) || !found.All && !newest && o.Due.After(found.Reached.Due) {
@@ -57,19 +55,6 @@ func (s *shop) wantTurns(cutoff time.Time, ids []string, rows ...int) {
 	}
 }
 
-func readsFindAll(t *testing.T, s *shop) {
-	s.migrated()
-	ids, cutoff := s.overdue(250)
-	s.bulk([]orderclose.Order{
-		{ID: "later", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)},
-		{ID: "paid", CreatedAt: cutoff, Due: cutoff.Add(-time.Second)},
-	})
-	_, err := s.Pay(t.Context(), "paid", "p")
-	s.must(err)
-	s.wantTurns(cutoff, ids, 3, 7, 100, 250, 0)
-	want(t, "orders with a cutoff between two milliseconds", s.turn(cutoff.Add(999*time.Microsecond), false, 0), ids)
-}
-
 func readSays(t *testing.T, s *shop) {
 	s.migrated()
 	oldest, middle, newest := s.order("b", -3*time.Minute), s.order("c", -2*time.Minute), s.order("a", -time.Minute)
@@ -91,24 +76,20 @@ func readSays(t *testing.T, s *shop) {
 		if c.w.To.IsZero() {
 			c.w.To = cutoff
 		}
-		found, err := s.ReadOverdue(t.Context(), c.w)
-		s.must(err)
-		want(t, what, found, c.want)
+		want(t, what, must.Get(s.ReadOverdue(t.Context(), c.w))(t), c.want)
 	}
 }
 
 func turnBegins(t *testing.T, s *shop) {
 	s.migrated()
 	begin := s.now()
-	b, err := s.BeginTurn(t.Context(), s.now())
-	s.must(err)
+	b := must.Get(s.BeginTurn(t.Context(), s.now()))(t)
 	s.within("the clock", b.Now, begin)
 	want(t, "pauses of an empty database", len(b.Pauses), 0)
 	want(t, "an empty database is quiet", b.Quiet, true)
 	s.order("later", time.Hour)
 	for at, quiet := range map[time.Duration]bool{time.Minute: true, 2 * time.Hour: false} {
-		b, err = s.BeginTurn(t.Context(), s.now().Add(at))
-		s.must(err)
+		b = must.Get(s.BeginTurn(t.Context(), s.now().Add(at)))(t)
 		want(t, fmt.Sprint("no order is due within ", at), b.Quiet, quiet)
 	}
 
@@ -117,10 +98,8 @@ func turnBegins(t *testing.T, s *shop) {
 	s.pause("film", time.Hour, "too long ago", false)
 	s.exec("UPDATE pauses SET until_at = ? WHERE path = 'all' AND category = ''", s.time(s.now().Add(-23*time.Hour)))
 	s.exec("UPDATE pauses SET until_at = ? WHERE category = 'film'", s.time(s.now().Add(-25*time.Hour)))
-	on, err := s.Pauses(t.Context())
-	s.must(err)
-	b, err = s.BeginTurn(t.Context(), s.now())
-	s.must(err)
+	on := must.Get(s.Pauses(t.Context()))(t)
+	b = must.Get(s.BeginTurn(t.Context(), s.now()))(t)
 	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return y.Until.Compare(x.Until) })
 	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Reason == "yesterday" && b.Pauses[1].Until.Before(b.Now.Add(-22*time.Hour)), "pauses %+v", b.Pauses)
 	want(t, "the pause that is on", b.Pauses[:1], on)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
 // NewKey returns a new RSA key.
@@ -26,6 +29,25 @@ func NewKey() *rsa.PrivateKey {
 		panic(err)
 	}
 	return key
+}
+
+// PrivateText returns a key as a file has it.
+func PrivateText(key *rsa.PrivateKey) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+}
+
+// PublicText returns the public key of key as a file has it.
+func PublicText(key *rsa.PrivateKey) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&key.PublicKey)}))
+}
+
+// Sign returns the signature of a message, as Alipay and WeChat Pay sign.
+func Sign(key *rsa.PrivateKey, message string) string {
+	signature, err := signed.Sign(key, message)
+	if err != nil {
+		panic(err)
+	}
+	return signature
 }
 
 // Send sends a call of a provider to a stand-in.
@@ -90,6 +112,17 @@ func (f Failure) Check(t *testing.T, reference string, call func(context.Context
 	}
 	if u != nil && u.After != f.After {
 		t.Errorf("%s: wants no calls for %v, not %v", reference, u.After, f.After)
+	}
+}
+
+// BelievesNot checks that an API believes no response: the provider counts as unavailable.
+func BelievesNot(t *testing.T, name, reference string, api payments.API) {
+	t.Helper()
+	for what, call := range map[string]func(context.Context, string) (payment.Answer, error){"Cancel": api.Cancel, "Ask": api.Ask} {
+		got, err := call(t.Context(), reference)
+		if _, unavailable := errors.AsType[*payments.Unavailable](err); got != payment.Unknown || !unavailable {
+			t.Errorf("%s: %s: %q, %v", name, what, got, err)
+		}
 	}
 }
 

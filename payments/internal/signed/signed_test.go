@@ -53,14 +53,8 @@ func keyForms(t *testing.T, key *rsa.PrivateKey) (f forms) {
 	}
 }
 
-func newKey(t *testing.T, bits int) *rsa.PrivateKey {
-	t.Helper()
-	key := must.Get(rsa.GenerateKey(rand.Reader, bits))(t)
-	return key
-}
-
 func TestKeys_SignAndVerify(t *testing.T) {
-	shop, provider := newKey(t, 2048), newKey(t, 2048)
+	shop, provider := apitest.NewKey(), apitest.NewKey()
 	s, p := keyForms(t, shop), keyForms(t, provider)
 	for i, private := range []string{s.pkcs1, s.pkcs8, s.base64PKCS1, s.base64PKCS8, s.base64PKCS8[:64] + "\r\n" + s.base64PKCS8[64:]} {
 		for j, public := range []string{p.public, p.publicPKCS1, p.certificate, p.base64PublicText} {
@@ -78,8 +72,8 @@ func TestKeys_SignAndVerify(t *testing.T) {
 }
 
 func TestKeys_SayWhatIsWrong(t *testing.T) {
-	rsaKey, short := newKey(t, 2048), newKey(t, 1024)
-	good, other, weak := keyForms(t, rsaKey), keyForms(t, newKey(t, 2048)), keyForms(t, short)
+	rsaKey, short := apitest.NewKey(), must.Get(rsa.GenerateKey(rand.Reader, 1024))(t)
+	good, other, weak := keyForms(t, rsaKey), keyForms(t, apitest.NewKey()), keyForms(t, short)
 	ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	ecPrivate := must.Get(x509.MarshalPKCS8PrivateKey(ec))(t)
 	ecPublic := must.Get(x509.MarshalPKIXPublicKey(&ec.PublicKey))(t)
@@ -171,12 +165,10 @@ func TestDo_FailsAsUnavailable(t *testing.T) {
 		_, _, err := get(path)
 		expect.That(t, errors.As(err, &u), "%s: %v", path, err)
 	}
-	if resp, _, err := get("/moved"); err != nil || resp.StatusCode != http.StatusFound {
-		t.Errorf("a redirect is followed: %v, %v", resp, err)
-	}
-	if resp, body, err := get("/"); err != nil || resp.StatusCode != http.StatusOK || string(body) != "good" {
-		t.Errorf("%v, %q, %v", resp, body, err)
-	}
+	resp, _, err := get("/moved")
+	expect.That(t, err == nil && resp.StatusCode == http.StatusFound, "a redirect is followed: %v, %v", resp, err)
+	resp, body, err := get("/")
+	expect.That(t, err == nil && resp.StatusCode == http.StatusOK && string(body) == "good", "%v, %q, %v", resp, body, err)
 }
 
 func TestDo_EndsAfterTheLimitOfACall(t *testing.T) {

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ var MySQLDialect = Dialect{
 	ReleaseWaits: func(tx *gorm.DB) (bool, error) {
 		return ValueOf[bool](Own(tx), "SELECT VERSION() NOT LIKE '%MariaDB%'")
 	},
-	Triggers:    countTriggers,
+	Triggers:    executedTriggers,
 	HereSQL:     "COALESCE(DATABASE(), '')",
 	HomeSQL:     "COALESCE(DATABASE(), '')",
 	InTxSQL:     "'', FALSE, ''",
@@ -130,16 +129,11 @@ func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok boo
 	return t, err == nil, err
 }
 
-// countTriggers is Dialect.Triggers of MariaDB. A look-up by both names opens no other table. On MySQL it is 0: most users see no triggers there,
-// so each close looks at the stock.
-func countTriggers(tables []string) string {
-	var counts []string
-	for _, name := range tables {
-		database, table := mapping.Split(name)
-		counts = append(counts, fmt.Sprintf("(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = COALESCE(NULLIF('%s', ''), DATABASE())"+
-			" AND event_object_table = '%s')", database, table))
-	}
-	return "0 /*M!100600 + " + strings.Join(counts, " + ") + " */"
+// executedTriggers is Dialect.Triggers of MariaDB: how many triggers this connection has executed. It costs a fifth of looking up the
+// triggers of each table, which waits for the other transactions on it. On MySQL it is 0: nothing tells there, so each close looks at the stock.
+func executedTriggers([]string) string {
+	return "0 /*M!100600 + COALESCE((SELECT CAST(variable_value AS SIGNED) FROM information_schema.session_status" +
+		" WHERE variable_name = 'EXECUTED_TRIGGERS'), 0) */"
 }
 
 // triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on

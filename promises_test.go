@@ -1,9 +1,7 @@
-package main
+package orderclose_test
 
 import (
-	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,7 +12,6 @@ import (
 
 // Each promise of docs/reliability.md names tests that exist and run in the ring of their column.
 func TestPromises_HaveTests(t *testing.T) {
-	t.Chdir("../../..")
 	bodies := testBodies(t)
 	for _, promise := range tableRows(t, "docs/reliability.md", "## Promises") {
 		name := boldText.FindString(promise[0])
@@ -65,15 +62,10 @@ func tableRows(t *testing.T, file, heading string) (rows [][]string) {
 func testBodies(t *testing.T) map[string]string {
 	t.Helper()
 	all, declared := map[string]string{}, regexp.MustCompile(`(?ms)^func (Test\w+)\(.*?^}`)
-	must.Do(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, test := range declared.FindAllStringSubmatch(string(text), -1) {
+	eachWith(t, ".go", func(path string) {
+		for _, test := range declared.FindAllStringSubmatch(string(must.Get(os.ReadFile(path))(t)), -1) {
 			all[test[1]] = test[0]
 		}
-		return err
-	}))
+	})
 	return all
 }
