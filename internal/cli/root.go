@@ -39,8 +39,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -207,7 +209,11 @@ func (s *session) Close() { s.Clients.Close() }
 
 // load reads topics.yaml, with the keys of the program's rooms.
 func (c *common) load() (*config.Config, error) {
-	return config.Load(c.config, c.sections()...)
+	cfg, err := config.Load(c.config, c.sections()...)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; orderclose init proposes one for the tables of your shop", err)
+	}
+	return cfg, err
 }
 
 // sections returns those of topics.yaml that the program reads. Without Kafka, the file need not list the buckets.

@@ -18,11 +18,10 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-// examples returns the examples of docs/mapping.md, which are tested as printed, and those of two public shops.
+// examples returns the examples of testdata/shops.txt, of which two are public shops.
 func examples(t *testing.T) []storetest.Shop {
 	t.Helper()
-	data := string(must.Get(os.ReadFile("../../docs/mapping.md"))(t)) + string(must.Get(os.ReadFile("testdata/shops.txt"))(t))
-	_, text, _ := strings.Cut(data, "## Example: ")
+	_, text, _ := strings.Cut(string(must.Get(os.ReadFile("testdata/shops.txt"))(t)), "## Example: ")
 	var shops []storetest.Shop
 	for _, example := range strings.Split(text, "## Example: ") {
 		title, _, _ := strings.Cut(example, "\n")
@@ -33,11 +32,11 @@ func examples(t *testing.T) []storetest.Shop {
 				shop.DDL = append(shop.DDL, ddl)
 			}
 		}
-		cfg := must.Get(config.Parse("docs/mapping.md", []byte("buckets: [1m]\n"+block(t, example, "yaml"))))(t)
+		cfg := must.Get(config.Parse("testdata/shops.txt", []byte("buckets: [1m]\n"+block(t, example, "yaml"))))(t)
 		shop.Mapping = cfg.Orders
 		shops = append(shops, shop)
 	}
-	must.That(t, len(shops) == 5, "docs/mapping.md has %d examples", len(shops))
+	must.That(t, len(shops) == 5, "testdata/shops.txt has %d examples", len(shops))
 	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.TextValue("PAID")
 	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
 	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, mapping.IntValue(20), "202611"
@@ -116,7 +115,7 @@ func TestSuite_OwnTablesByRule(t *testing.T) {
 	})
 }
 
-// shopsByRule returns examples of docs/mapping.md without due times: a DATETIME in a zone, unix time in tables of months, and
+// shopsByRule returns examples without due times: a DATETIME in a zone, unix time in tables of months, and
 // a TIMESTAMP with microseconds.
 func shopsByRule(t *testing.T) []storetest.Shop {
 	if isPostgres(t) {

@@ -15,7 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
-// shops are the examples of docs/mapping.md with times as numbers.
+// shops are examples of ../testdata/shops.txt with times as numbers.
 var shops = []storetest.Shop{
 	{
 		Title: "OwnTables",

@@ -19,8 +19,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// ownTables is a shop with tables of its own, the first example of docs/mapping.md, and a pipeline on them. The shop uses plain SQL, in sessions with
-// the server's time zone.
+// ownTables is a shop with tables of its own, the first example of internal/store/testdata/shops.txt, and a pipeline on them. The shop uses plain
+// SQL, in sessions with the server's time zone.
 type ownTables struct {
 	*rig
 	db *sql.DB
@@ -58,10 +58,10 @@ func plain(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// example returns the SQL and the YAML of the first example in docs/mapping.md.
+// example returns the SQL and the YAML of this example.
 func example(t *testing.T) (ddl, mapping string) {
 	t.Helper()
-	data := must.Get(os.ReadFile("../../../docs/mapping.md"))(t)
+	data := must.Get(os.ReadFile("../../store/testdata/shops.txt"))(t)
 	_, text, _ := strings.Cut(string(data), "## Example: ")
 	_, ddl, _ = strings.Cut(text, "```sql\n")
 	ddl, _, _ = strings.Cut(ddl, "```")

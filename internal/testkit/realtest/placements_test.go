@@ -59,7 +59,7 @@ var placements = map[string]placement{
 	"TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults": {in: mariadb, on: onMySQL, alone: "faults of a real server and of the network to it"},
 	"TestReal_AFailoverToAStandbyThatIsBehindLeavesNoOrderOpen": {in: nowhere, on: onMariaDB, alone: "replication, and a database that forgets"},
 	"TestReal_AShopsOwnTables": {in: mysqldb, on: onMySQL,
-		alone: "the example of docs/mapping.md, on a server in another time zone"},
+		alone: "tables that a shop has, on a server in another time zone"},
 	"TestReal_PaymentsRaceWithTheClose": {in: mariadb, on: databases,
 		alone: "transactions of several processes that race for the same order"},
 	"TestReal_SweepersNeedADatabaseOnly": {in: postgres, on: databases,
