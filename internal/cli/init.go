@@ -134,7 +134,8 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 			fmt.Fprintln(w, "before migrate:", problem)
 		}
 		r.Preview.Print(w)
-		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate\n  orderclose audit --from 24h --bound 10m --tolerance 1m   # each day of a week, beside your present job\n")
+		fmt.Fprintln(w, "\nNothing was changed. Next:\n  orderclose migrate\n"+
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m   # each day of a week, beside your present job")
 	})
 }
 

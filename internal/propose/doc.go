@@ -2,6 +2,7 @@
 //
 //	names.go    what names and words suggest: data
 //	read.go     reads tables, comments and rows
+//	column.go   columns by their roles, and what values say
 //	weigh.go    weighs tables and columns by their names, rows and references
 //	status.go   weighs the values of a status
 //	times.go    weighs times: type, zone, and how long unpaid orders stay open

@@ -55,7 +55,8 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	for i, c := range columns {
 		columns[i] = mapping.Quote(c)
 	}
-	found, err := f.reader.query(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT %d", strings.Join(columns, ", "), mapping.Quote(t.Name), where, maxRows), args...)
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT %d", strings.Join(columns, ", "), mapping.Quote(t.Name), where, maxRows)
+	found, err := f.reader.query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the unpaid orders: %w", err)
 	}
@@ -115,7 +116,8 @@ func (v *Preview) Doubts() (all []string) {
 	}
 	switch now, never := v.Rows[0].Orders, v.Rows[3].Orders; {
 	case n > 20 && now == n:
-		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, or nobody has closed orders yet", n))
+		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, "+
+			"or nobody has closed orders yet", n))
 	case n > 0 && never*2 > n:
 		all = append(all, fmt.Sprintf("%d of %d unpaid orders would never close: they have no time", never, n))
 	}

@@ -41,7 +41,8 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // newShop draws a schema: styles of names, kinds of statuses and times, lines and stock, and tables that are no orders.
 func newShop(seed uint64, postgres bool) *shop {
 	r := rand.New(rand.NewPCG(seed, 1))
-	s := &shop{r: r, postgres: postgres, delay: pick(r, 10*time.Minute, 30*time.Minute, 2*time.Hour), zone: pick(r, 0, 8*time.Hour, 5*time.Hour+30*time.Minute), paid: r.IntN(4) > 0}
+	s := &shop{r: r, postgres: postgres, paid: r.IntN(4) > 0}
+	s.delay, s.zone = pick(r, 10*time.Minute, 30*time.Minute, 2*time.Hour), pick(r, 0, 8*time.Hour, 5*time.Hour+30*time.Minute)
 	prefix := pick(r, "", "t_", "shop_", "oms_")
 	s.table, s.lines = prefix+pick(r, "order", "orders", "order_info", "booking"), prefix+pick(r, "order_item", "order_goods", "order_line")
 	if strings.HasSuffix(s.table, "booking") {
@@ -66,7 +67,7 @@ func newShop(seed uint64, postgres bool) *shop {
 	times := []string{"DATETIME", "TIMESTAMP", "INT", "BIGINT"}
 	kinds := []mapping.TimeType{mapping.DateTime, mapping.Timestamp, mapping.UnixSeconds, mapping.UnixMillis}
 	if postgres {
-		times, kinds = []string{"timestamp(0)", "timestamptz", "integer", "bigint"}, []mapping.TimeType{mapping.DateTime, mapping.TimestampTZ, mapping.UnixSeconds, mapping.UnixMillis}
+		times, kinds[1] = []string{"timestamp(0)", "timestamptz", "integer", "bigint"}, mapping.TimestampTZ
 	}
 	k := r.IntN(len(kinds))
 	s.kind = kinds[k]
@@ -79,7 +80,8 @@ func newShop(seed uint64, postgres bool) *shop {
 	switch r.IntN(3) {
 	case 0:
 		statusType, s.worded = "VARCHAR(20)", true
-		values = []meaningOfValue{{pick(r, "WAIT_PAY", "unpaid", "pending_payment"), ""}, {"paid", ""}, {"shipped", ""}, {pick(r, "CLOSED", "cancelled", "expired"), ""}}
+		values = []meaningOfValue{{value: pick(r, "WAIT_PAY", "unpaid", "pending_payment")}, {value: "paid"}, {value: "shipped"},
+			{value: pick(r, "CLOSED", "cancelled", "expired")}}
 	case 1:
 		s.labelled = true
 		labels := pick(r, []string{"待付款", "已支付", "已发货", "已取消"}, []string{"unpaid", "paid", "shipped", "closed by timeout"})
@@ -92,7 +94,9 @@ func newShop(seed uint64, postgres bool) *shop {
 	s.unpaid, s.closed = values[0].value, values[3].value
 	quoted := func(name string) string { return mapping.Quote(name) }
 	id := style("id")
-	columns := fmt.Sprintf("%s BIGINT PRIMARY KEY, %s BIGINT, %s DECIMAL(10,2), %s %s NOT NULL", quoted(id), quoted(style("user_id")), quoted(style("total_amount")), quoted(s.status), statusType)
+	key := quoted(id) + " BIGINT PRIMARY KEY, "
+	columns := fmt.Sprintf("%s%s BIGINT, %s DECIMAL(10,2), %s %s NOT NULL", key, quoted(style("user_id")), quoted(style("total_amount")), quoted(s.status),
+		statusType)
 	if comment != "" && !postgres {
 		columns += " COMMENT '" + comment + "'"
 	}
@@ -111,12 +115,14 @@ func newShop(seed uint64, postgres bool) *shop {
 	if strings.HasSuffix(s.table, "booking") {
 		ref = style("booking_id")
 	}
-	s.tables = append(s.tables,
-		fmt.Sprintf("CREATE TABLE %s (%s BIGINT PRIMARY KEY, %s BIGINT NOT NULL, %s BIGINT NOT NULL, %s INT NOT NULL)", quoted(s.lines), quoted(id), quoted(ref), quoted(style("sku_id")), quoted("quantity")),
-		fmt.Sprintf("CREATE TABLE %s (%s BIGINT PRIMARY KEY, stock INT NOT NULL, %s INT NOT NULL)", quoted(prefix+"sku"), quoted(id), quoted(style("lock_stock"))),
-		fmt.Sprintf("CREATE TABLE %s (%s BIGINT PRIMARY KEY, %s BIGINT, status INT, %s %s NULL)", quoted(prefix+"cart"), quoted(id), quoted(ref), quoted(s.created), times[k]),
-		fmt.Sprintf("CREATE TABLE %s (%s BIGINT PRIMARY KEY, %s BIGINT, status INT, %s %s NULL)", quoted(prefix+"order_refund"), quoted(id), quoted(ref), quoted(s.created), times[k]),
-		fmt.Sprintf("CREATE TABLE %s (%s BIGINT PRIMARY KEY, %s BIGINT, %s %s NOT NULL, %s %s NULL)", quoted(s.table+"_log"), quoted(id), quoted(ref), quoted(s.status), statusType, quoted(s.created), times[k]))
+	create := func(table, columns string) {
+		s.tables = append(s.tables, "CREATE TABLE "+quoted(table)+" ("+key+columns+")")
+	}
+	create(s.lines, quoted(ref)+" BIGINT NOT NULL, "+quoted(style("sku_id"))+" BIGINT NOT NULL, quantity INT NOT NULL")
+	create(prefix+"sku", "stock INT NOT NULL, "+quoted(style("lock_stock"))+" INT NOT NULL")
+	for _, other := range []string{prefix + "cart", prefix + "order_refund", s.table + "_log"} { // which are no orders
+		create(other, quoted(ref)+" BIGINT, "+quoted(s.status)+" "+statusType+" NOT NULL, "+quoted(s.created)+" "+times[k]+" NULL")
+	}
 	now := time.Now()
 	at := func(ago time.Duration) string {
 		t := now.Add(-ago)
@@ -214,7 +220,8 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 				}
 				s.judge(t, p, asked)
 				preview := must.Get(f.Preview(t.Context(), p))(t)
-				expect.That(t, preview.Rows[0].Orders == 0 && preview.Rows[1].Orders == 80, "the first sweep would close %d, and %d later:\n%s", preview.Rows[0].Orders, preview.Rows[1].Orders, p.YAML)
+				now, later := preview.Rows[0].Orders, preview.Rows[1].Orders
+				expect.That(t, now == 0 && later == 80, "the first sweep would close %d, and %d later:\n%s", now, later, p.YAML)
 			})
 		}
 	}

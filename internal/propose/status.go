@@ -109,7 +109,8 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 			if key == "" || label == "" || !refers {
 				continue
 			}
-			rows, err := f.reader.query(ctx, fmt.Sprintf("SELECT %s, %s FROM %s LIMIT 200", mapping.Quote(l.real(key)), mapping.Quote(l.real(label)), mapping.Quote(l.Name)))
+			query := "SELECT " + mapping.Quote(l.real(key)) + ", " + mapping.Quote(l.real(label)) + " FROM " + mapping.Quote(l.Name) + " LIMIT 200"
+			rows, err := f.reader.query(ctx, query)
 			if err != nil {
 				return fmt.Errorf("table %s: %w", l.Name, err)
 			}
@@ -203,7 +204,7 @@ func (p *Proposal) chooseStatus(f *Facts, a Answers) {
 		}
 	}
 	if len(all) == 0 {
-		p.Refused = fmt.Sprintf("table %s has no status that a close can change: it needs a column of numbers or text with a value for unpaid and one for closed", t.Name)
+		p.Refused = fmt.Sprintf("table %s has no status that a close can change: a column of numbers or text with a value for unpaid and one for closed", t.Name)
 		return
 	}
 	s := all[0] // the most certain name, unless another one says more
@@ -261,7 +262,8 @@ func (p *Proposal) chooseStatus(f *Facts, a Answers) {
 		}
 		for v, got := range counts {
 			if got*20 >= n*19 && n >= 20 && len(open) > 0 && open[v] == 0 {
-				p.set = append(p.set, condition{t.real(other.name), literal(v, t.Columns[other.name]), fmt.Sprintf("%d of %d closed orders have it, and no unpaid one", got, n)})
+				why := fmt.Sprintf("%d of %d closed orders have it, and no unpaid one", got, n)
+				p.set = append(p.set, condition{t.real(other.name), literal(v, t.Columns[other.name]), why})
 			}
 		}
 	}
@@ -352,7 +354,8 @@ func (p *Proposal) chooseClosed(s statusColumn, a Answers) (to, why string) {
 		}
 	}
 	if len(q.Choices) == 0 {
-		p.Refused = fmt.Sprintf("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; or write the mapping by hand if a close is written elsewhere",
+		p.Refused = fmt.Sprintf("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; "+
+			"or write the mapping by hand if a close is written elsewhere",
 			p.table.Name, p.status.column, names(s.values))
 	}
 	p.ask(q)
@@ -387,7 +390,8 @@ func (p *Proposal) excludePaid(own []any, all []statusColumn, marks []string) {
 			}
 			continue
 		}
-		p.where = append(p.where, condition{p.table.real(mark.name), literal(most, p.table.Columns[mark.name]), fmt.Sprintf("%d of %d unpaid orders have it", open[most], n)})
+		why := fmt.Sprintf("%d of %d unpaid orders have it", open[most], n)
+		p.where = append(p.where, condition{p.table.real(mark.name), literal(most, p.table.Columns[mark.name]), why})
 	}
 }
 

@@ -58,7 +58,8 @@ func (p *Proposal) chooseLines(f *Facts, _ Answers) {
 		if q := first.first("quantity", isAny); q != "" {
 			what = "counts in " + first.real(q) + ", which is " + first.Columns[q].Definition
 		}
-		p.doubt("table %s %s: a close moves whole pieces only, so it returns no stock here. Return it by on_close, or by a reader of the events (docs/mapping.md)", first.Name, what)
+		p.doubt("table %s %s: a close moves whole pieces only, so it returns no stock here. Return it by on_close, or by a reader of the events "+
+			"(docs/mapping.md)", first.Name, what)
 	}
 }
 
@@ -146,8 +147,8 @@ func (p *Proposal) chooseStock(f *Facts, a Answers) {
 				continue
 			}
 			s.line, s.points = sku, 20-2*rank
-			for points, is := range map[int]bool{8: s.reserved != "", 4: slices.Index(lists["available"], compress(s.available)) < 20, 5: has(tokens(s.table.Name), "skuWords"),
-				1: compress(sku) == compress(s.key)} {
+			for points, is := range map[int]bool{8: s.reserved != "", 4: slices.Contains(lists["available"][:20], compress(s.available)),
+				5: has(tokens(s.table.Name), "skuWords"), 1: compress(sku) == compress(s.key)} {
 				if is {
 					s.points += points
 				}
@@ -163,14 +164,15 @@ func (p *Proposal) chooseStock(f *Facts, a Answers) {
 	slices.SortStableFunc(all, func(a, b stockChoice) int { return b.points - a.points })
 	all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != all[0].table && s.line == all[0].line }) // the key of one table
 	if len(all) == 0 {
-		p.doubt("no table with the stock of %s was found: a close returns none, and its event lists what to release. If a table has it, map it as stock (docs/mapping.md)",
-			lines.real(p.items.sku))
+		p.doubt("no table with the stock of %s was found: a close returns none, and its event lists what to release. If a table has it, map it as "+
+			"stock (docs/mapping.md)", lines.real(p.items.sku))
 		return
 	}
 	first := &all[0]
 	p.items.sku = first.line
 	if first.reserved != "" {
-		if p.stock = all[:1]; first.available != "" && !slices.ContainsFunc(lists["freeWords"], func(w string) bool { return strings.Contains(compress(first.available), w) }) {
+		free := func(w string) bool { return strings.Contains(compress(first.available), w) }
+		if p.stock = all[:1]; first.available != "" && !slices.ContainsFunc(lists["freeWords"], free) {
 			available := first.table.real(first.available)
 			p.doubt("a close takes from %s.%s only, as %s includes what orders hold. If %s falls when an order is placed, add available: %s", first.table.Name,
 				first.table.real(first.reserved), available, available, available)
@@ -227,7 +229,8 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 	}
 	for _, column := range t.ranked("closedat", isTime) {
 		at, ok := p.timeIn(column)
-		if ok && (at.Type != mapping.DateTime || at.Zone != "") && !t.Columns[column].OnUpdate && !t.Columns[column].DefaultNow && (t.Columns[column].Nullable || t.Columns[column].Default) {
+		c := t.Columns[column]
+		if ok && (at.Type != mapping.DateTime || at.Zone != "") && !c.OnUpdate && !c.DefaultNow && (c.Nullable || c.Default) {
 			if early, _ := share(t.rows.of(column), open); early < 0.01 {
 				p.closed = at
 				break
@@ -271,8 +274,8 @@ func (p *Proposal) payLater(column string) {
 		p.where = append(p.where, condition{p.table.real(column), literal(others[0], p.table.Columns[column]),
 			fmt.Sprintf("%d unpaid orders have%s, which is paid later, and stay open", n, kinds)})
 	case n > 0:
-		p.doubt("%d unpaid orders have the %s%s: if they are paid at the door or by transfer, a close is too early. One value can be excluded by where; for several add a "+
-			"generated column", n, column, kinds)
+		p.doubt("%d unpaid orders have the %s%s: if they are paid at the door or by transfer, a close is too early. One value can be excluded by where; "+
+			"for several add a generated column", n, column, kinds)
 	}
 }
 

@@ -157,10 +157,8 @@ func zoneName(offset time.Duration) (zone, shown string) {
 	return zone, strings.TrimSuffix(fmt.Sprintf("UTC%c%d:%02d", sign, int(d.Hours()), int(d.Minutes())%60), ":00")
 }
 
-// delays are those that shops have.
-var delays = []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
-	45 * time.Minute, time.Hour, 90 * time.Minute, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour,
-	72 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour}
+// delays are those that shops have, in minutes.
+var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 720, 1440, 2880, 4320, 10_080, 20_160, 43_200}
 
 // after returns how long after its creation each of the orders has another time, sorted.
 func (p *Proposal) after(t timeChoice, of func(i int) bool) (all []time.Duration) {
@@ -214,14 +212,15 @@ func (p *Proposal) chooseDue(f *Facts, a Answers) {
 		return
 	}
 	if p.created.Column == "" {
-		p.Refused = fmt.Sprintf("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. Add a column of type DATETIME, "+
-			"and map it by docs/mapping.md", t.Name)
+		p.Refused = fmt.Sprintf("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
+			"Add a column of type DATETIME, and map it by docs/mapping.md", t.Name)
 		return
 	}
 	for _, column := range t.ranked("placed", isTime) { // a cart may be made hours before it is an order
 		at, ok := p.timeIn(column)
 		set, n := share(t.rows.of(column), open)
-		if late := p.after(at, open); ok && n > 0 && set > 0.99 && (at.Type != mapping.DateTime || at.Zone != "") && len(late) > 0 && late[0] >= 0 && !t.Columns[column].OnUpdate {
+		late := p.after(at, open)
+		if ok && n > 0 && set > 0.99 && (at.Type != mapping.DateTime || at.Zone != "") && len(late) > 0 && late[0] >= 0 && !t.Columns[column].OnUpdate {
 			at.why += fmt.Sprintf(", set in all unpaid orders, and up to %s after %s", short(late[len(late)-1]), p.created.Column)
 			p.created = at
 			break
@@ -291,6 +290,7 @@ func usualDelay(waiting, ended []time.Time, now time.Time) (time.Duration, int) 
 		return n
 	}
 	for _, d := range delays {
+		d *= time.Minute
 		n := within(waiting, -time.Minute, d)
 		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, d*4/5, d) > 0 && within(waiting, d, 2*d)*5 < within(waiting, d/2, d) && within(ended, d, 1<<62) > 0 {
 			return d, n

@@ -70,7 +70,7 @@ func (f *Facts) weigh(t *Table) candidate {
 	case t.unread != "":
 		c.against = t.unread
 	case f.parts[strings.TrimRight(t.Name, "0123456789")] > 1:
-		c.against = fmt.Sprintf("the orders are spread over %d tables by a number. Only tables by month are read as one (docs/mapping.md, Shards)", f.parts[strings.TrimRight(t.Name, "0123456789")])
+		c.against = "the orders are spread over several tables by a number. Only tables by month are read as one (docs/mapping.md, Shards)"
 	case t.Pattern == "" && digits.MatchString(t.Name):
 		c.against = "its name has a date: it looks like a copy or an archive"
 	case has(of, "otherWords"):

@@ -3,6 +3,7 @@ package propose
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -88,8 +89,8 @@ func (p *Proposal) writeStock(line func(text, why string)) {
 		return
 	}
 	t := p.items.table
-	line(fmt.Sprintf("  items: {table: %s, order: %s, sku: %s, quantity: %s}", name(cmp.Or(t.Pattern, t.Name)), name(t.real(p.items.order)), name(t.real(p.items.sku)),
-		name(t.real(p.items.quantity))), p.items.why)
+	line(fmt.Sprintf("  items: {table: %s, order: %s, sku: %s, quantity: %s}", name(cmp.Or(t.Pattern, t.Name)), name(t.real(p.items.order)),
+		name(t.real(p.items.sku)), name(t.real(p.items.quantity))), p.items.why)
 	if len(p.stock) == 0 {
 		line("  stock: none", cmp.Or(p.why["stock"], "no table with the stock was found; the event of a close lists what to release"))
 		return
@@ -131,13 +132,12 @@ func keyType(c mapping.Column) mapping.KeyType {
 	return mapping.Text
 }
 
+// plain are names that YAML reads as text.
+var plain = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_.$]*$`)
+
 // name writes a name, in quotes if YAML would read something else.
 func name(s string) string {
-	plain := func(r rune) bool {
-		return r == '_' || r == '.' || r == '$' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-	}
-	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && !slices.Contains([]string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}, strings.ToLower(s)) &&
-		strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) >= 0 {
+	if plain.MatchString(s) && !slices.Contains(words("y n yes no on off true false null"), strings.ToLower(s)) {
 		return s
 	}
 	return fmt.Sprintf("%q", s)
