@@ -35,6 +35,9 @@ func isStatus(c mapping.Column) bool {
 	return isInteger(c) || isText(c) || c.Type == "boolean"
 }
 
+// isMark says that a column is a yes or no.
+func isMark(c mapping.Column) bool { return c.Type == "boolean" || c.Definition == "tinyint(1)" }
+
 func isWhole(c mapping.Column) bool {
 	return isInteger(c) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)")
 }

@@ -249,6 +249,21 @@ func (p *Proposal) chooseOthers(f *Facts, _ Answers) {
 	for _, column := range t.ranked("method", func(c mapping.Column) bool { return isInteger(c) || isText(c) }) {
 		p.payLater(column)
 	}
+	var marks []string
+	for _, column := range t.columns {
+		counts := map[string]int{}
+		if isMark(t.Columns[column]) {
+			counts = p.countOpen(column)
+		}
+		for _, no := range []string{"0", "false"} {
+			if set := counts["1"] + counts["true"]; set > 0 && counts[no] > 0 {
+				marks = append(marks, fmt.Sprintf("%s (%d yes, %d no)", t.real(column), set, counts[no]))
+			}
+		}
+	}
+	if len(marks) > 0 {
+		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where", strings.Join(marks, ", "))
+	}
 	for _, column := range t.ranked("version", func(c mapping.Column) bool { return isInteger(c) && c.Type != "tinyint" }) {
 		p.columns["lock"], p.why["lock"] = t.real(column), "its name: code that locks optimistically sees each close"
 		break

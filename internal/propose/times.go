@@ -45,6 +45,9 @@ func kindOf(c mapping.Column, values []any) (kind mapping.TimeColumn, ok bool) {
 // instants decodes the values of a column; the zero time: none.
 func instants(t mapping.TimeColumn, values []any) []time.Time {
 	all := make([]time.Time, len(values))
+	if t.Type == mapping.DateTime && t.Zone == "" {
+		t.Zone = "UTC" // not known yet: ages are wrong by some hours
+	}
 	codec, err := t.Codec()
 	if err != nil {
 		return all

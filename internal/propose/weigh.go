@@ -172,6 +172,11 @@ func (f *Facts) readOrders(ctx context.Context, t *Table) error {
 			of[c] = true
 		}
 	}
+	for _, c := range t.columns {
+		if isMark(t.Columns[c]) {
+			of[c] = true
+		}
+	}
 	if key := t.key(); key != "" {
 		of[key] = true
 	}
