@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 # Modules of their own: what they need, the module of the product does not.
-MODULES := bench bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing internal/testkit/transactions payments pgxtx
+MODULES := dev/bench dev/bench/peers deploy/consoletest deploy/grafana deploy/kubetest deploy/release examples/embed internal/testkit/tracing internal/testkit/transactions payments pgxtx
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
@@ -98,22 +98,22 @@ kubetest: ## the tests of the Helm chart
 	cd deploy/kubetest && go test -count=1 ./... $(ARGS)
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh relay
+	@dev/bench/run.sh relay
 
 bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh idle
+	@dev/bench/run.sh idle
 
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh close
+	@dev/bench/run.sh close
 
 bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are dispatched; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh outbox
+	@dev/bench/run.sh outbox
 
 bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
-	@bench/run.sh sweep
+	@dev/bench/run.sh sweep
 
 bench-peers: ## this project beside what a user would run instead; a line of JSON for each result; writes docs/comparison.md; hours (QUICK=1 PEERS="orderclose redis rabbitmq": five minutes)
-	@bench/peers/run.sh
+	@dev/bench/peers/run.sh
 
 dashboards: ## write the dashboards for Grafana, and try each query on a pipeline under load
 	cd deploy/grafana && go run . && go test ./... $(ARGS)

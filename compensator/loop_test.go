@@ -245,36 +245,6 @@ func TestLoop_WhatCouldNotBeClosedIsTriedWithinFiveMinutesOfTheEndOfTheFault(t *
 	}
 }
 
-func TestLoop_AHolderThatEndsEachMinuteKeepsNoOrderOpen(t *testing.T) {
-	for _, how := range []string{"ended", "killed"} {
-		t.Run(how, func(t *testing.T) {
-			play(t, 1, func(w *world) {
-				some(pending, 20_000)(w)
-				w.process("p0")
-				w.running.Go(func() { w.probe(8 * time.Minute) })
-				for i := range 8 {
-					time.Sleep(time.Minute)
-					old := fmt.Sprintf("p%d", i)
-					if how == "killed" {
-						w.kill(old)
-					} else {
-						w.procs[old]()
-						delete(w.procs, old)
-					}
-					w.process(fmt.Sprintf("p%d", i+1))
-				}
-				time.Sleep(time.Minute)
-				bound := 30 * time.Second
-				if how == "killed" {
-					bound += 18 * time.Second
-				}
-				late := w.worst(w.probes)
-				expect.That(t, late <= bound, "a lost order is closed after %v", late)
-			})
-		})
-	}
-}
-
 func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 	play(t, 1, func(w *world) {
 		n := 100_000
@@ -731,19 +701,6 @@ func TestLoop_EachPeriodHasAPass(t *testing.T) {
 			}
 			expect.That(t, finished >= 118, "%d of 120 periods have a pass", finished)
 		})
-	})
-}
-
-func TestLoop_APassThatTakesLongIsUnfinished(t *testing.T) {
-	ring.OnlyAll(t, "TestHour_ItsPassBeginsInIt")
-	play(t, 1, func(w *world) {
-		w.process("a")
-		time.Sleep(90 * time.Minute)
-		some(pending, 8000)(w)
-		w.change(func() { w.askCost = time.Second })
-		time.Sleep(65 * time.Minute)
-		h := w.hour()
-		expect.That(t, h.State == overdue.Unfinished, "%+v", h)
 	})
 }
 

@@ -261,27 +261,6 @@ func TestRecheck_HoldsItsRate(t *testing.T) {
 	})
 }
 
-// A Redis lock lets one process ask.
-func TestRecheck_OneProcessAsksUnderTheLock(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		for range 2 {
-			o := s.options(10, 1)
-			o.Recheck.Steps = []time.Duration{10 * time.Minute, 20 * time.Minute, time.Hour}
-			f.start(o)
-		}
-		time.Sleep(time.Minute)
-		for i := range 100 {
-			s.close(fmt.Sprint("order-", i))
-		}
-		time.Sleep(70 * time.Minute)
-		for i := range 100 {
-			orders, times, _ := s.count(fmt.Sprint("order-", i))
-			expect.That(t, orders == 100 && times == 3, "%d orders were asked about, order-%d %d times", orders, i, times)
-		}
-	})
-}
-
 // hungAsker ignores the end of its context, until release is closed.
 type hungAsker struct {
 	*closedOrders

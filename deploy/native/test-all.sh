@@ -17,8 +17,8 @@ part() {
   git ls-files --error-unmatch -- "${@:3}" >/dev/null || fail "the part $1 has a path without files"
 }
 module() { part "$1" "make modules MODULES=$1" "$@"; }
-module bench ':!bench/peers'
-module bench/peers
+module dev/bench ':!dev/bench/peers'
+module dev/bench/peers
 module deploy/grafana deploy/helm/orderclose/dashboards internal/metrics
 module deploy/kubetest deploy/helm ':!deploy/helm/orderclose/dashboards'
 module deploy/release
@@ -35,7 +35,7 @@ part deploy/consoletest 'make test-console' deploy/consoletest cmd/orderclose-de
 part game-day 'make test-ops' deploy/alerts deploy/helm/orderclose/alerts docs/runbook.md internal/{backlog,cli,control,deadletters,health,ops,topics} \
   'internal/testkit/realtest/gameday*'
 part scenarios 'RING=all make test' deploy/native ':!deploy/native/debezium*' internal/{clock,kafka,store} internal/testkit/{realtest,simulation,storetest} \
-  ':!internal/testkit/realtest/gameday*' ':!internal/testkit/realtest/upgrade*' pgxtx shops
+  ':!internal/testkit/realtest/gameday*' ':!internal/testkit/realtest/upgrade*' pgxtx examples/shops
 for name in $MODULES; do [[ ${command[$name]-} ]] || fail "the module $name is no part"; done
 
 # lane NICENESS STEP... plays steps one after another. It writes a line for each to bin/test-all/steps: seconds, exit code, name. When the time is over, or

@@ -79,39 +79,6 @@ func TestExplainConnection_ReturnsOtherErrorsUnchanged(t *testing.T) {
 	expect.Equal(t, explainConnection(io.EOF, Security{}, false), io.EOF, "the explanation of a connection that breaks after the broker has answered")
 }
 
-func TestNeededACL(t *testing.T) {
-	const topic, group, cluster = kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed
-	for _, row := range []struct {
-		request protocol.ApiKey
-		code    kafka.Error
-		want    string
-	}{
-		{protocol.Produce, topic, "Write on Topic x"},
-		{protocol.InitProducerId, cluster, "Write on Topic (any)"},
-		{protocol.Fetch, topic, "Read on Topic x"},
-		{protocol.ListOffsets, topic, "Describe on Topic x"},
-		{protocol.Metadata, topic, "Describe on Topic x"},
-		{protocol.OffsetCommit, topic, "Read on Topic x"},
-		{protocol.OffsetCommit, group, "Read on Group x"},
-		{protocol.JoinGroup, group, "Read on Group x"},
-		{protocol.OffsetFetch, topic, "Describe on Topic x"},
-		{protocol.OffsetFetch, group, "Describe on Group x"},
-		{protocol.FindCoordinator, group, "Describe on Group x"},
-		{protocol.DescribeConfigs, topic, "DescribeConfigs on Topic x"},
-		{protocol.IncrementalAlterConfigs, topic, "AlterConfigs on Topic x"},
-		{protocol.CreateTopics, topic, "Create on Topic x"},
-		{protocol.CreatePartitions, topic, "Alter on Topic x"},
-		{protocol.DeleteTopics, topic, "Delete on Topic x"},
-		{protocol.DeleteGroups, group, "Delete on Group x"},
-	} {
-		a, ok := neededACL(about{row.request, "x", "x"}, row.code)
-		expect.That(t, ok && a.String() == row.want, "%v refused by %v lacks %v (%v), want %s", row.request, row.code, a, ok, row.want)
-	}
-	if a, ok := neededACL(about{request: protocol.Produce}, kafka.NotLeaderForPartition); ok {
-		t.Errorf("the error %v needs %v", kafka.NotLeaderForPartition, a)
-	}
-}
-
 // transportOf returns the transport of a client with the user x, which opens no connection.
 func transportOf(t *testing.T) *transport {
 	c := must.Get(New(Options{Brokers: []string{"a:1"}, Security: Security{SASL: &SASL{Mechanism: ScramSHA512, User: "x", Password: "hunter2"}},
@@ -127,16 +94,9 @@ func TestHidden_NamesEveryTopicOnce(t *testing.T) {
 	expect.That(t, err != nil && err.Error() == want && errors.Is(err, kafka.TopicAuthorizationFailed), "got  %v\nwant %s", err, want)
 }
 
-func TestJudge_NamesTheGroupOrTheTopic(t *testing.T) {
-	for code, want := range map[kafka.Error]string{29: "Read on Topic order-close", 30: "Read on Group closers"} {
-		err := transportOf(t).judge(about{protocol.OffsetCommit, "order-close", "closers"}, fmt.Errorf("%w: with the broker's text", code))
-		expect.That(t, err != nil && strings.Contains(err.Error(), `user "x" lacks the ACL `+want+";"), "code %d: %v, want %s", code, err, want)
-	}
-}
-
 func TestJudge_ReturnsOtherErrorsUnchanged(t *testing.T) {
 	to := transportOf(t)
-	for _, err := range []error{kafka.OffsetOutOfRange, io.EOF, nil} {
+	for _, err := range []error{kafka.OffsetOutOfRange, kafka.NotLeaderForPartition, io.EOF, nil} {
 		expect.Equal(t, to.judge(about{request: protocol.Fetch}, err), err, "the error")
 	}
 	expect.NoError(t, to.judge(about{request: protocol.Fetch}, kafka.Error(0)))

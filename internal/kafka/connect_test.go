@@ -117,21 +117,6 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 	})
 }
 
-// TestPing_SkipsSilentBroker sends requests outside of a group, with SASL, while the broker that is tried first does not answer.
-func TestPing_SkipsSilentBroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		opts, security := secured(true)
-		b := newBroker(t, opts...)
-		c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
-		c.transport.brokers.next.Store(0)
-		for began := time.Now(); c.Ping(t.Context()) != nil; time.Sleep(time.Second) {
-			if time.Since(began) > 4*requestTimeout {
-				t.Fatalf("no answer after %v: %v", time.Since(began), c.Ping(t.Context()))
-			}
-		}
-	})
-}
-
 // TestCluster_AuthenticatesAgainBeforeTheSessionEnds: in the last quarter of the session, or after
 // its end, and never between a request and its answer.
 func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {

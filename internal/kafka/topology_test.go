@@ -131,26 +131,6 @@ func TestCluster_NoticesLeaderMoveByFirstRefusal(t *testing.T) {
 	})
 }
 
-// TestCluster_AcceptsSlowAnswers: answers may take longer than a second on a slow network.
-func TestCluster_AcceptsSlowAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBroker(t, kfake.SeedTopics(1, "t"))
-		b.slow.Store(int64(1200 * time.Millisecond))
-		c := b.cluster(Options{})
-		failed := 0
-		for range 20 {
-			if _, err := c.Append(t.Context(), "t", 0, someRecords); err != nil {
-				failed++
-			}
-		}
-		if failed > 3 { // a few requests also open connections
-			t.Errorf("%d of 20 requests failed", failed)
-		}
-		b.slow.Store(0)
-		time.Sleep(2 * time.Second) // until no answer is delayed any more
-	})
-}
-
 // TestCluster_CreatedTopicIsUsableAtOnce: the client library would wait for ever until the topic is among the topics that it knows.
 func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

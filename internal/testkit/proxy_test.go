@@ -146,27 +146,6 @@ func (c client) silent() {
 	must.That(c, errors.Is(err, os.ErrDeadlineExceeded), "read %d, %v; want neither data nor an error", n, err)
 }
 
-func TestProxy_ForwardsDataAndCloseWrite(t *testing.T) {
-	p, _ := newPair(t)
-	c := dial(t, p)
-	big := string(bytes.Repeat([]byte("0123456789"), 10_000))
-	go c.Write([]byte(big))
-	c.expect(big)
-	c.send("last words")
-	must.Do(t, c.Conn.(*net.TCPConn).CloseWrite())
-	rest, err := io.ReadAll(c)
-	expect.That(t, err == nil && string(rest) == "last words", "after closing its side the client received %q, %v", rest, err)
-}
-
-func TestProxy_ResetsIfServerIsDown(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // its port is free after Close
-	must.Do(t, err)
-	l.Close()
-	p := must.Get(NewProxy(l.Addr().String()))(t)
-	defer p.Close()
-	refused(t, p)
-}
-
 func TestProxy_CutBreaksPresentAndRefuseFutureConnections(t *testing.T) {
 	p, _ := newPair(t)
 	a, b := dial(t, p), dial(t, p)

@@ -280,7 +280,7 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched
 		atLength+4+int(int32(binary.BigEndian.Uint32(raw[atLength:]))) != len(raw) {
 		return
 	}
-	want, err := byLibrary(raw)
+	want, err := decode(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(raw)))), bytes.NewReader(raw)))
 	if err != nil {
 		return // the library rejects some fields that Split ignores
 	}
@@ -294,15 +294,15 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched
 	}
 }
 
-// byLibrary decodes a batch with the client library, which may panic on damaged input.
-func byLibrary(raw []byte) (all []wire.Message, err error) {
+// decode decodes a batch, whose size comes first, with the client library. The library may panic on damaged input.
+func decode(batch io.Reader) (all []wire.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the library panics: %v", p)
 		}
 	}()
 	var set protocol.RecordSet
-	if _, err := set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(raw)))), bytes.NewReader(raw))); err != nil {
+	if _, err := set.ReadFrom(batch); err != nil {
 		return nil, err
 	}
 	for set.Records != nil {
@@ -313,7 +313,7 @@ func byLibrary(raw []byte) (all []wire.Message, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m := wire.Message{Offset: r.Offset}
+		m := wire.Message{Offset: r.Offset, Appended: r.Time}
 		for to, from := range map[*[]byte]protocol.Bytes{&m.Key: r.Key, &m.Value: r.Value} {
 			if from != nil {
 				if *to, err = io.ReadAll(from); err != nil {
@@ -321,40 +321,12 @@ func byLibrary(raw []byte) (all []wire.Message, err error) {
 				}
 			}
 		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// decode decodes a batch with the client library's decoder.
-func decode(t testing.TB, raw []byte) (all []wire.Message) {
-	t.Helper()
-	var set protocol.RecordSet
-	must.Get(set.ReadFrom(bytes.NewReader(raw)))(t)
-	for {
-		r, err := set.Records.ReadRecord()
-		if err == io.EOF {
-			return all
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := wire.Message{Offset: r.Offset, Appended: r.Time}
-		m.Key, m.Value = read(t, r.Key), read(t, r.Value)
 		for _, h := range r.Headers {
 			m.Headers = append(m.Headers, wire.Header{Key: h.Key, Value: h.Value})
 		}
 		all = append(all, m)
 	}
-}
-
-func read(t testing.TB, b protocol.Bytes) []byte {
-	t.Helper()
-	if b == nil {
-		return nil
-	}
-	v := must.Get(io.ReadAll(b))(t)
-	return v
+	return all, nil
 }
 
 func anyRecords(t *rapid.T) []wire.Message {
@@ -380,7 +352,7 @@ func TestEncode_IsReadableByClientLibrary(t *testing.T) {
 			want[i].Offset, want[i].Appended = int64(i), now
 		}
 		batch := Encode(nil, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42})
-		diff := cmp.Diff(want, decode(t, batch))
+		diff := cmp.Diff(want, must.Get(decode(bytes.NewReader(batch)))(t))
 		must.That(rt, diff == "", "(-want +got):\n%s", diff)
 		dirty := bytes.Repeat([]byte{0xff}, len(batch)+10)
 		again := Encode(dirty, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42})

@@ -5,7 +5,7 @@
 //	stat.go       what /proc says of processes
 //	death_linux.go, death_other.go    on Linux a process does not outlive its parent
 //
-// The package uses the standard library only, because the modules of bench and deploy use it too.
+// The package uses the standard library only, because the modules of dev/bench and deploy use it too.
 package process
 
 import (

@@ -1,10 +1,7 @@
 package realtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,7 +42,7 @@ func databaseFaults() []databaseFault {
 			return s.proxy.Heal
 		}})
 	}
-	return append(faults, databaseFault{"deadlocks", (*faultyPipeline).deadlock})
+	return faults
 }
 
 type databaseFault struct {
@@ -121,20 +118,6 @@ func (s *faultyPipeline) exec(query string, args ...any) {
 	expect.That(s.t, err == nil, "%s: %v", query, err)
 }
 
-// repeat calls do repeatedly until end is called.
-func (s *faultyPipeline) repeat(do func()) (end func()) {
-	ctx, cancel := context.WithCancel(s.t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		scenario.Every(ctx, 50*time.Millisecond, do)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
 // loseCommits breaks the connection at each of the next three commits, before the answer.
 func (s *faultyPipeline) loseCommits() (end func()) {
 	var sprung []<-chan struct{}
@@ -162,51 +145,3 @@ func (s *faultyPipeline) kill() (end func()) {
 	s.server.kill()
 	return s.server.start
 }
-
-// deadlock locks rows of stock crosswise, repeatedly. A close is part of no deadlock on MariaDB and MySQL, in whatever order others lock them.
-func (s *faultyPipeline) deadlock() (end func()) {
-	before := s.deadlocks()
-	stop := s.repeat(s.lockCrosswise)
-	return func() {
-		stop()
-		s.t.Logf("%d deadlocks on the server", s.deadlocks()-before)
-	}
-}
-
-// deadlocks returns the number of deadlocks that the server has seen.
-func (s *faultyPipeline) deadlocks() (n int) {
-	expect.NoError(s.t, s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n))
-	return n
-}
-
-// lockCrosswise locks all stock rows and then orders, while the closer locks orders first. The server rolls back the transaction with fewer changed
-// rows: the closer's, because this one changes many.
-func (s *faultyPipeline) lockCrosswise() {
-	tx, err := s.store.DB().Begin()
-	if err != nil {
-		s.t.Error(err)
-		return
-	}
-	defer tx.Rollback()
-	for _, query := range []string{
-		"INSERT INTO stock VALUES ('x0', 0, 0)" + manyRows,
-		"UPDATE stock SET available = available + 1",
-		"DO SLEEP(0.1)",
-		"UPDATE orders SET version = version + 1 WHERE status = 0",
-	} {
-		if _, err := tx.Exec(query); err != nil {
-			my, ok := errors.AsType[*mysql.MySQLError](err)
-			expect.That(s.t, ok && (my.Number == 1213 || my.Number == 1205), "%v", err)
-			return
-		}
-	}
-}
-
-// manyRows returns an INSERT of a thousand stock rows.
-var manyRows = func() string {
-	var b strings.Builder
-	for n := range 1000 {
-		fmt.Fprintf(&b, ", ('x%d', 0, 0)", n+1)
-	}
-	return b.String()
-}()

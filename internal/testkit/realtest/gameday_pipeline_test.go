@@ -55,15 +55,7 @@ var pipelineIncidents = []incident{
 			g.resolves(g.alerts...)
 		},
 	},
-	{name: "a frozen process", alerts: []string{"OrdercloseProcessDoesNotAnswer"}, play: func(g *game) { g.frozen("closer", g.cfg.Topics.Close) }},
-	{
-		name:   "a frozen relay",
-		alerts: []string{"OrdercloseProcessDoesNotAnswer"},
-		play: func(g *game) {
-			g.frozen("relay", g.cfg.Buckets[2].Topic)
-			g.allClosed()
-		},
-	},
+	{name: "a frozen process", alerts: []string{"OrdercloseProcessDoesNotAnswer"}, play: (*game).frozenCloser},
 	{
 		name:   "a pause",
 		alerts: []string{"OrderclosePaused"},
@@ -179,16 +171,15 @@ var pipelineIncidents = []incident{
 	},
 }
 
-// frozen freezes one of two processes of a role, which wait for records of a topic, and lets it go on. The
-// console, status and doctor name the process until then.
-func (g *game) frozen(role, topic string) {
+// frozenCloser freezes one of two closers, and lets it go on. The console, status and doctor name the process until then.
+func (g *game) frozenCloser() {
 	g.t.Helper()
 	g.watch()
-	g.launch("frozen", "orderclose run "+role)
+	g.launch("frozen", "orderclose run closer")
 	g.begin("relay", "closer")
 	g.ready("frozen")
 	members := func(want string) {
-		line := regexp.MustCompile("(?m)^" + topic + " .* " + want + ", Stable$")
+		line := regexp.MustCompile("(?m)^" + g.cfg.Topics.Close + " .* " + want + ", Stable$")
 		g.has(g.alerts[0], "Meaning", "sh", "orderclose status")
 		g.until("status shows "+want, func() bool {
 			out, _ := g.do("orderclose status")
@@ -199,7 +190,7 @@ func (g *game) frozen(role, topic string) {
 	g.place("waiting", 20, 5*time.Second) // some wait in partitions of the process
 	g.send("frozen", syscall.SIGSTOP)
 	g.named(health.ProcessGone, func(all []health.Problem) bool {
-		return len(all) > 0 && all[0].Kind == health.ProcessGone && strings.HasPrefix(all[0].Process, role+"@")
+		return len(all) > 0 && all[0].Kind == health.ProcessGone && strings.HasPrefix(all[0].Process, "closer@")
 	})
 	g.fires(g.alerts...)
 	g.look(g.alerts...)

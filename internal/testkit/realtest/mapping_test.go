@@ -28,14 +28,6 @@ type ownTables struct {
 
 func newOwnTables(t *testing.T, s environ.Servers) *ownTables {
 	t.Helper()
-	o := newShopTables(t, s)
-	o.must("migrate")
-	return o
-}
-
-// newShopTables is newOwnTables with no table but the shop's.
-func newShopTables(t *testing.T, s environ.Servers) *ownTables {
-	t.Helper()
 	ddl, mapping := example(t)
 	r := newBareRig(t, s, newPrefix(), mapping)
 	o := &ownTables{rig: r, db: plain(t, r.servers.DSN)}
@@ -45,6 +37,7 @@ func newShopTables(t *testing.T, s environ.Servers) *ownTables {
 		}
 	}
 	r.makeTopics()
+	o.must("migrate")
 	return o
 }
 

@@ -71,13 +71,12 @@ var placements = map[string]placement{
 	// Sweeps and their lock.
 	"TestReal_ASweepStopsWhenItMayHaveLostItsLock": {in: mariadb, on: onMariaDB,
 		alone: "connections to a real Redis and a real database that fail in the middle"},
-	"TestReal_ASweepSurvivesAShortFailureOfRedis": {in: mariadb, on: onMariaDB, alone: "the client of Redis connects again in time"},
-	"TestReal_APassByHandNeedsNoLock":             {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
-	"TestReal_TheLockFollowsAFailoverOfRedis":     {in: mariadb, on: onMariaDB, alone: "a Redis with sentinels, by TLS and the user of docs/security.md"},
-	"TestReal_TheLockIsInARedisCluster":           {in: mariadb, on: onMariaDB, alone: "a Redis cluster, by TLS and the user of docs/security.md"},
+	"TestReal_APassByHandNeedsNoLock":         {in: mysqldb, on: databases, alone: "the command with a Redis that has the lock, hangs, or is not there"},
+	"TestReal_TheLockFollowsAFailoverOfRedis": {in: mariadb, on: onMariaDB, alone: "a Redis with sentinels, by TLS and the user of docs/security.md"},
+	"TestReal_TheLockIsInARedisCluster":       {in: mariadb, on: onMariaDB, alone: "a Redis cluster, by TLS and the user of docs/security.md"},
 
 	// The shop, services and programs.
-	"TestReal_TheShop":                    {in: mariadb, on: databases, alone: "the example shop as processes that are killed, with its caches in a real Redis"},
+	"TestReal_TheShop":                    {in: mariadb, on: databases, alone: "the example shop as a process that is killed, with its caches in a real Redis"},
 	"TestReal_OrdersCloseThroughAService": {in: mysqldb, on: onMySQL, alone: "a closer without a database, and HTTP between processes"},
 	"TestReal_AProgramEmbedsTheModule":    {in: mysqldb, on: databases, alone: "a program outside of this repository"},
 

@@ -52,11 +52,9 @@ func racePayments(t *testing.T, servers environ.Servers) {
 	// Another process asks again: in the file, a step has a minute at least.
 	r.configure(fmt.Sprintf("closer: {payment: {url: %q, batch: 50, cancel: true, recheck: []}}\n", service.URL))
 	r.start("relay", "closer-1", "closer-2")
-	rounds := &remindRounds{}
-	stop := r.raceCompensator(rounds)
+	stop := r.raceCompensator()
 	seed := raceSeed(t)
-	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(seed, seed)), exists: map[string]time.Time{},
-		paid: map[string]time.Time{}}
+	shop := &racingShop{rig: r, provider: p, openings: openings, random: rand.New(rand.NewPCG(seed, seed))}
 	shop.db = must.Get(shoplocks.Open(r.servers.DSN))(t)
 	t.Cleanup(func() { shop.db.Close() })
 	r.shop.OnOrder = shop.created
@@ -84,27 +82,22 @@ func racePayments(t *testing.T, servers environ.Servers) {
 	stop()
 	shop.judge(orders)
 	shop.judgeLocks()
-	shop.judgeReminders(rounds)
 	r.check()
 }
 
-// raceCompensator sweeps each five seconds, asks again about closed orders, and reminds of each order a second before
-// the first payments, in this process.
-func (r *rig) raceCompensator(rounds *remindRounds) (stop func()) {
+// raceCompensator sweeps each five seconds, and asks again about closed orders, in this process.
+func (r *rig) raceCompensator() (stop func()) {
 	r.t.Helper()
 	cfg := *r.cfg
 	cfg.Closer.Payment.Recheck, cfg.Closer.Payment.RecheckRate = raceRecheck, 1000
-	cfg.Delays.Rules = []orderclose.Rule{{Remind: []time.Duration{raceRemind}}}
 	app := must.Get(pipeline.New(pipeline.Options{
 		Config: &cfg, Secrets: pipeline.Secrets{Payment: []string{serviceSecret}},
-		Servers:    pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
-		Registerer: rounds.registry(),
-		Logger:     slog.New(slog.NewTextHandler(r.logs, nil)),
+		Servers: pipeline.Servers{Brokers: r.servers.Brokers, DSN: r.servers.DSN, RedisURL: r.servers.RedisURL},
+		Logger:  slog.New(slog.NewTextHandler(r.logs, nil)),
 	}))(r.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- app.Run(ctx, pipeline.Compensator) }()
-	go rounds.watch(ctx)
 	stop = sync.OnceFunc(func() {
 		cancel()
 		expect.NoError(r.t, <-done)
@@ -135,9 +128,6 @@ type racingShop struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	due    []orderclose.Order // orders that somebody may read
-	all    []orderclose.Order
-	exists map[string]time.Time // when the transaction that created an order had ended
-	paid   map[string]time.Time // when the first callback of an order began
 	known  map[store.Recorded]int
 }
 
@@ -146,7 +136,7 @@ type racingShop struct {
 // The provider's callback gets lost for a third of the payments, and comes twice for others.
 func (s *racingShop) created(o orderclose.Order, _ scenario.Fate) {
 	s.mu.Lock()
-	s.due, s.all, s.exists[o.ID] = append(s.due, o), append(s.all, o), time.Now()
+	s.due = append(s.due, o)
 	at := o.Due.Add(time.Duration(s.random.Int64N(int64(time.Second))) - 500*time.Millisecond)
 	pays, late, callbacks := s.random.IntN(10) > 0, s.random.IntN(6) == 0, s.random.IntN(3)
 	afterClose := s.random.IntN(2) == 0
@@ -198,11 +188,6 @@ func raceSeed(t *testing.T) uint64 {
 // callback records a payment, and repeats that until it succeeds, as the callback of a provider does. Its transaction locks
 // stock and lines before or after the order, by the seed.
 func (s *racingShop) callback(order, id string) {
-	s.mu.Lock()
-	if _, called := s.paid[order]; !called {
-		s.paid[order] = time.Now()
-	}
-	s.mu.Unlock()
 	s.eventually(func() error {
 		s.mu.Lock()
 		plan := shoplocks.Draw(s.random)

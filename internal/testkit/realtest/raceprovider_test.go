@@ -15,6 +15,10 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
+// faultsPerOrder is how many calls with one order may fail on purpose. The closer blames an order that fails alone while the service answers for other
+// orders, and gives it up after four times. Without the limit, random faults would sometimes hit one order four times.
+const faultsPerOrder = 2
+
 // racedProvider is a payment provider that can cancel. Its ledger is what really happened to the money.
 type racedProvider struct {
 	// rows returns what the shop's table says of the payments of orders; an empty reference is a payment that is

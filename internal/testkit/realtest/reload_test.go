@@ -14,7 +14,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -117,7 +116,7 @@ func aChangedTopicsFile(t *testing.T, s environ.Servers) {
 	}
 
 	// The bucket is removed while it holds records.
-	r.cfg = mustLoad(t, r.file)
+	r.readConfig()
 	r.rewrite(", 10s]", "]")
 	if code, body := reload(); code != http.StatusOK {
 		t.Errorf("POST: %d %s", code, body)
@@ -131,10 +130,4 @@ func aChangedTopicsFile(t *testing.T, s environ.Servers) {
 	r.drain()
 	v := r.check()
 	expect.That(t, v.ByPath["pipeline"] >= 4, "closed %v", v.ByPath)
-}
-
-func mustLoad(t *testing.T, path string) *config.Config {
-	t.Helper()
-	c := must.Get(config.Load(path))(t)
-	return c
 }

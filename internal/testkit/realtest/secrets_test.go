@@ -371,115 +371,46 @@ func (r *secretsRig) once(t *testing.T, changed map[string]string, args ...strin
 	r.find(t, fmt.Sprintf("orderclose %v", args), out.String())
 }
 
-// broken runs commands and roles with values that have mistakes.
+// broken runs doctor and all roles with values that a server refuses. The tests of internal/environ have values that no server gets.
 func (r *secretsRig) broken(t *testing.T, service string) {
-	const dsn, redisURL = environ.EnvDSN, environ.EnvRedis
+	const dsn, redisURL, mechanism, sasl, token = environ.EnvDSN, environ.EnvRedis, environ.EnvSASLMechanism, environ.EnvSASLPassword, environ.EnvSASLToken
 	database := must.Get(mysql.ParseDSN(r.env[dsn]))(t)
 	wrongRedis := must.Get(url.Parse(r.env[redisURL]))(t)
 	wrongRedis.User = url.UserPassword("default", r.secret(redisURL))
 	closed := freeAddress(t)
-	password := func(variable string) string { return r.secret(variable) }
-	query := url.QueryEscape(r.secret(dsn))
-	key := readFile(t, r.env[environ.EnvTLSKey])
-	given := r.write("given-key", key)
-	file := func(url string) string {
-		return r.write("given-"+rand.Text()+".yaml", "buckets: [1s]\ncloser: {payment: {url: \""+url+"\"}}\n")
-	}
-	token := func(source string) map[string]string {
-		return map[string]string{environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLUser: "", environ.EnvSASLPassword: "", environ.EnvSASLToken: source}
-	}
-	wrong := map[string]map[string]string{
-		"a wrong password of the database":   {dsn: "root:" + password(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
-		"an unknown database":                {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/unknown"},
-		"a database that is down":            {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
-		"a DSN without a slash":              {dsn: "shop:" + r.mark(dsn) + "@tcp(" + closed + ")"},
-		"a DSN without a bracket":            {dsn: "shop:" + password(dsn) + "@tcp(" + closed + "/shop"},
-		"a DSN without tcp":                  {dsn: "shop:" + password(dsn) + "@" + closed + "/shop"},
-		"a DSN without a user":               {dsn: password(dsn) + "@tcp(" + closed + ")/shop"},
-		"a DSN of a URL":                     {dsn: "mysql://shop:" + password(dsn) + "@" + closed + "/shop"},
-		"a DSN of JDBC":                      {dsn: "jdbc:mysql://" + closed + "/shop?user=shop&password=" + query},
-		"a DSN with the password at the end": {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/" + database.DBName + "?password=" + query},
-		"a DSN with a wrong escape":          {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop%zz" + r.mark(dsn)},
-		"a DSN with a wrong parameter":       {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?parseTime=" + r.mark(dsn)},
-		"a DSN with a wrong tls":             {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?tls=" + r.mark(dsn)},
-		"a DSN that is not verified":         {dsn: "shop:" + password(dsn) + "@tcp(" + closed + ")/shop?tls=skip-verify"},
-		"a DSN as the name of a file":        {dsn: "", dsn + "_FILE": "shop:" + password(dsn) + "@tcp(" + closed + ")/shop"},
-		"a DSN and a file":                   {dsn + "_FILE": password(dsn)},
-		"TLS, and the database has none":     {environ.EnvDatabaseTLSCA: r.env[environ.EnvTLSCA], environ.EnvRedisTLSCA: r.env[environ.EnvTLSCA]},
-		"a wrong password of Redis":          {redisURL: wrongRedis.String()},
-		"a Redis that is down":               {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0"},
-		"a Redis that has no TLS":            {redisURL: strings.Replace(r.env[redisURL], "redis://", "rediss://", 1)},
-		"a URL of Redis without escapes":     {redisURL: "redis://shop:" + password(redisURL) + "@" + closed + "/0"},
-		"a URL of Redis without a scheme":    {redisURL: "shop:" + password(redisURL) + "@" + closed},
-		"a URL of Redis with a wrong scheme": {redisURL: "http://shop:" + r.mark(redisURL) + "@" + closed},
-		"a URL of Redis with a wrong number": {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/" + r.mark(redisURL)},
-		"a URL of Redis with a parameter":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?password=" + r.mark(redisURL)},
-		"a URL of sentinels that are down": {redisURL: "redis://:" + r.mark(redisURL) + "@" + closed +
-			"/0?master_name=m&username=shop&password=" + r.mark(redisURL)},
-		"a URL of sentinels with a mistake":  {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&" + r.mark(redisURL) + "=1"},
-		"a URL of a cluster that is down":    {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "?addr=" + closed},
-		"a URL of Redis as a file":           {redisURL: "", redisURL + "_FILE": "redis://:" + password(redisURL) + "@" + closed},
-		"a wrong password of Kafka":          {environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
-		"a wrong password of SCRAM":          {environ.EnvSASLMechanism: kafka.ScramSHA512, environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
-		"a password as the mechanism":        {environ.EnvSASLMechanism: password(environ.EnvSASLPassword)},
-		"a password that SASL refuses":       {environ.EnvSASLMechanism: kafka.ScramSHA256, environ.EnvSASLPassword: r.mark(environ.EnvSASLPassword) + "\u0007"},
-		"a password of Kafka as a file":      {environ.EnvSASLPassword: "", environ.EnvSASLPassword + "_FILE": password(environ.EnvSASLPassword)},
-		"a password of Kafka without a user": {environ.EnvSASLUser: "", environ.EnvSASLPassword: password(environ.EnvSASLPassword)},
-		"a token that the broker rejects":    token("file:" + r.write("given-token", r.mark(environ.EnvSASLToken)+"."+r.mark(environ.EnvSASLToken)+".x")),
-		"what is no token":                   token("command:cat " + r.write("given-answer", `{"access_token":"`+r.secret(environ.EnvSASLToken)+`"}`)),
-		"a token as the name of its file":    token("file:" + r.mark(environ.EnvSASLToken)),
-		"a token as its command":             token("command:" + r.mark(environ.EnvSASLToken)),
-		"a token endpoint that refuses": {environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLPassword: password(environ.EnvSASLPassword),
-			environ.EnvSASLToken: service + "/token"},
-		"a password in the token endpoint": {environ.EnvSASLMechanism: kafka.OAuthBearer, environ.EnvSASLToken: "https://shop:" +
-			r.mark(environ.EnvSASLToken) + "@" + closed},
-		"a password in the brokers":   {environ.EnvBrokers: "shop:" + password(environ.EnvBrokers) + "@" + closed},
-		"a password as a CA":          {environ.EnvTLSCA: password(environ.EnvTLSCA)},
-		"a Kafka that is down":        {environ.EnvBrokers: closed},
-		"certificate and key swapped": {environ.EnvTLSCert: r.env[environ.EnvTLSKey], environ.EnvTLSKey: r.env[environ.EnvTLSCert]},
-		"a key as the CA":             {environ.EnvTLSCA: given, environ.EnvDatabaseTLSCA: given, environ.EnvRedisTLSCA: given},
-		"the content of the key":      {environ.EnvTLSKey: key},
-		"half of a key":               {environ.EnvTLSKey: r.write("given-half", key[:len(key)/2])},
-		"secrets that are no keys":    {environ.EnvHTTPSecret: r.mark(environ.EnvHTTPSecret), environ.EnvPaymentSecret: r.mark(environ.EnvPaymentSecret) + ","},
-		"a secret as a file":          {environ.EnvPaymentSecret: "", environ.EnvPaymentSecret + "_FILE": password(environ.EnvPaymentSecret)},
-		"a listener that is none":     {environ.EnvListen: password(environ.EnvListen)},
-		"a password in topics.yaml":   {"config": file("http://shop:" + r.mark("topics.yaml") + "@" + strings.TrimPrefix(service, "http://"))},
-		"closing over HTTP":           {"config": r.write("given-http.yaml", "buckets: [1s]\ncloser: {http: {url: \""+service+"/close\"}}\n")},
-		"no URL in topics.yaml":       {"config": file("http://shop:" + r.mark("topics.yaml") + "@%zz")},
-	}
-	for _, name := range room.Variables(rooms.All()) {
-		wrong[name+" as a file"] = map[string]string{name: "", name + "_FILE": password(name)}
-		if strings.HasSuffix(name, "_URL") {
-			wrong[name+" of another scheme"] = map[string]string{name: "ftp://shop:" + r.mark(name) + "@service"}
-			wrong[name+" that is no URL"] = map[string]string{name: "http://shop:" + password(name) + "@service"}
-		}
-	}
-	for name, changed := range wrong {
+	wrongToken := r.write("given-token", r.mark(token)+"."+r.mark(token)+".x")
+	for name, changed := range map[string]map[string]string{
+		"a wrong password of the database": {dsn: "root:" + r.secret(dsn) + "@tcp(" + database.Addr + ")/" + database.DBName},
+		"an unknown database":              {dsn: database.User + ":" + database.Passwd + "@tcp(" + database.Addr + ")/unknown"},
+		"a database that is down":          {dsn: "shop:" + r.secret(dsn) + "@tcp(" + closed + ")/shop"},
+		"TLS, and the servers have none":   {environ.EnvDatabaseTLSCA: r.env[environ.EnvTLSCA], environ.EnvRedisTLSCA: r.env[environ.EnvTLSCA]},
+		"a wrong password of Redis":        {redisURL: wrongRedis.String()},
+		"a Redis that is down":             {redisURL: "redis://shop:" + r.mark(redisURL) + "@" + closed + "/0"},
+		"sentinels that are down": {redisURL: "redis://:" + r.mark(redisURL) + "@" + closed + "/0?master_name=m&username=shop&password=" +
+			r.mark(redisURL)},
+		"a wrong password of Kafka":       {sasl: r.secret(sasl)},
+		"a wrong password of SCRAM":       {mechanism: kafka.ScramSHA512, sasl: r.secret(sasl)},
+		"a token that the broker rejects": {mechanism: kafka.OAuthBearer, environ.EnvSASLUser: "", sasl: "", token: "file:" + wrongToken},
+		"a token endpoint that refuses":   {mechanism: kafka.OAuthBearer, sasl: r.secret(sasl), token: service + "/token"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			topics := "topics.yaml"
-			if changed["config"] != "" {
-				topics = changed["config"]
-				delete(changed, "config")
-			}
-			r.once(t, changed, "doctor", "--config", topics)
-			r.runBroken(t, changed, topics)
+			r.once(t, changed, "doctor")
+			r.runBroken(t, changed)
 		})
 	}
 }
 
 // runBroken runs all roles until they exit or answer. Then it dumps them.
-func (r *secretsRig) runBroken(t *testing.T, changed map[string]string, topics string) {
+func (r *secretsRig) runBroken(t *testing.T, changed map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	changed = maps.Clone(changed)
 	listen := freeAddress(t)
-	if changed[environ.EnvListen] == "" {
-		changed[environ.EnvListen] = listen
-	}
+	changed[environ.EnvListen] = listen
 	out := &testkit.LogBuffer{}
-	cmd := r.command(ctx, out, changed, "run", "all", "--config", topics)
+	cmd := r.command(ctx, out, changed, "run", "all")
 	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()

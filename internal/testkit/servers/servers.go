@@ -5,7 +5,7 @@
 //	brokers.go  three brokers
 //	ports.go    free ports
 //
-// The package uses the standard library only, because the module of bench/peers uses it too.
+// The package uses the standard library only, because the module of dev/bench/peers uses it too.
 package servers
 
 import (

@@ -197,19 +197,6 @@ func TestSimulation_ALossThatNobodyCanNotice(t *testing.T) {
 	}
 }
 
-// TestSimulation_ALossBeforeACompensatorStarts is found by its first look.
-func TestSimulation_ALossBeforeACompensatorStarts(t *testing.T) {
-	cfg := testConfig()
-	beforeSweeps(t, cfg, func(ctx context.Context, r *rig) {
-		r.stop(pipeline.Compensator)
-		o := r.order("o", "virtual", false)
-		time.Sleep(time.Until(o.Due.Add(10 * time.Minute)))
-		r.start(pipeline.Compensator)
-		time.Sleep(lostBound)
-		expect.Equal(t, r.status("o"), store.Closed, "the status of the order half a minute after the compensator was started")
-	})
-}
-
 // TestSimulation_AKafkaThatDoesNotAnswerDelaysNoSweepOfOverdueOrders.
 func TestSimulation_AKafkaThatDoesNotAnswerDelaysNoSweepOfOverdueOrders(t *testing.T) {
 	cfg := testConfig()

@@ -24,6 +24,13 @@ func (r *rig) exec(query string, args ...any) {
 	must.Get(r.world.DB().ExecContext(r.t.Context(), query, args...))(r.t)
 }
 
+// rows returns the number that a query selects.
+func (r *rig) rows(query string) (n int) {
+	r.t.Helper()
+	must.Do(r.t, r.world.DB().QueryRowContext(r.t.Context(), query).Scan(&n))
+	return n
+}
+
 // lose removes the stock row of the rig's orders, so that none can be closed, until restore is called.
 func (r *rig) lose() (restore func()) {
 	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))

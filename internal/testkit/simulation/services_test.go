@@ -134,24 +134,6 @@ func TestSimulation_AServiceThatIsDownCostsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
-	cfg := httpConfig()
-	cfg.Compensator.Period = 5 * time.Minute
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.db.CloseOrders))
-		defer stop()
-		r.startStable()
-		published := r.order("published", "virtual", true)
-		forgotten := r.order("forgotten", "virtual", false)
-		moved := r.order("moved", "virtual", true)
-		r.exec("UPDATE orders SET expire_at = ? WHERE id = ?", moved.Due.Add(7*time.Minute).UnixMilli(), moved.ID)
-		time.Sleep(14 * time.Minute)
-		v := r.check(time.Now())
-		expect.That(t, v.ByPath["pipeline"] == 2 && v.ByPath["sweep"] == 1,
-			"closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
-	})
-}
-
 // TestSimulation_ThePaymentProviderIsAskedBeforeTheClose: the pipeline and the sweep mark an order as paid if the provider says so, and close it if the
 // provider says that it is unpaid. An order stays as it is while the provider does not know.
 func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
@@ -276,45 +258,6 @@ func (c *cashier) pay(id string) bool {
 		c.ended[id] = payment.Paid
 	}
 	return c.ended[id] == payment.Paid
-}
-
-// TestSimulation_PaymentsAreCancelledBeforeTheClose: whichever way closes an order, its payment cannot succeed afterwards.
-func TestSimulation_PaymentsAreCancelledBeforeTheClose(t *testing.T) {
-	ring.NotShort(t)
-	cfg := testConfig()
-	cfg.Closer.Payment.URL, cfg.Closer.Payment.Cancel = "http://shop/payments", true
-	cfg.Compensator.Period = 5 * time.Minute
-	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		provider := newCashier()
-		provider.unknown["unknown"] = true
-		_, stop := r.serve(payment.Handler(serviceSecrets, provider))
-		defer stop()
-		r.startStable()
-		want := map[string]store.Status{}
-		for _, id := range []string{"open", "paid"} {
-			r.order(id, "virtual", true)
-			r.order(id+" and forgotten", "virtual", false)
-			want[id] = map[string]store.Status{"open": store.Closed, "paid": store.Paid}[id]
-			want[id+" and forgotten"] = want[id]
-		}
-		r.order("unknown", "virtual", false)
-		want["unknown"] = store.Unpaid
-		provider.pay("paid")
-		provider.pay("paid and forgotten")
-		time.Sleep(15 * time.Minute)
-		for id, want := range want {
-			if got := r.status(id); got != want || got == store.Closed && provider.pay(id) {
-				t.Errorf("%s: status %d, want %d, and no payment of a closed order succeeds", id, got, want)
-			}
-		}
-		provider.setUnknown("unknown", false)
-		time.Sleep(10 * time.Minute)
-		expect.That(t, r.status("unknown") == store.Closed && !provider.pay("unknown"), "unknown: status %d once the provider knows", r.status("unknown"))
-		dead := r.deadLetters(ctx)
-		expect.That(t, len(dead) == 0, "dead letters %v", dead)
-		r.disturbed = true // orders are asked about again
-		r.check(time.Now())
-	})
 }
 
 // TestSimulation_MoneyThatArrivesAfterTheCloseIsALatePayment: without any callback, the questions after the close find the payment of each order, once,

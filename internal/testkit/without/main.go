@@ -1,7 +1,7 @@
 // Command without builds and vets this module and its other modules without a room: without the folder below rooms, without the tests
 // room_NAME_test.go in other folders, and without the lines of rooms/rooms.go that name it. It changes no file: the compiler reads an overlay.
 //
-//	without [-modules "bench payments"] [room]...
+//	without [-modules "dev/bench payments"] [room]...
 //	without -list
 //
 // Without a name it tries each room in turn. With -list it prints what each room has. It runs in the root folder of the repository.

@@ -1,4 +1,4 @@
-module github.com/orderclose/orderclose/bench/peers
+module github.com/orderclose/orderclose/dev/bench/peers
 
 go 1.26.0
 
@@ -79,4 +79,4 @@ require (
 	golang.org/x/sync v0.25.0
 )
 
-replace github.com/orderclose/orderclose => ../../
+replace github.com/orderclose/orderclose => ../../../

@@ -8,10 +8,10 @@
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 #   PROFILE=1     with close: what the databases do for a close, by statement
-. "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../deploy/native/lib.sh"
 native=$here
 if [[ ${PROFILE:-} && ${1:-} != close ]]; then PROFILE=$(realpath -m -- "$PROFILE"); fi
-cd "$native/../../bench"
+cd "$native/../../dev/bench"
 
 bench=
 profiled= # set if the databases were started with statistics of statements
@@ -55,7 +55,7 @@ lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
 if [[ ${1:-} == idle ]]; then # it watches the program itself
-  go build -C .. -o "$dir/orderclose" ./cmd/orderclose
+  go build -C ../.. -o "$dir/orderclose" ./cmd/orderclose
   set -- "$1" "$dir/orderclose"
 fi
 

@@ -13,10 +13,10 @@ set -euo pipefail
 if [[ -z ${PEERS_NAMESPACE:-} ]] && unshare --mount true 2>/dev/null; then
   PEERS_NAMESPACE=1 exec unshare --mount "$0" "$@"
 fi
-. "$(dirname -- "${BASH_SOURCE[0]}")/../../deploy/native/lib.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../../deploy/native/lib.sh"
 native=$here
 if [[ ${RESULTS:-} ]]; then RESULTS=$(realpath -m -- "$RESULTS"); fi
-cd "$native/../../bench/peers"
+cd "$native/../../dev/bench/peers"
 export ORDERCLOSE_SERVERS=native # most of them have no container here
 
 peers=
@@ -46,7 +46,7 @@ results=${RESULTS:-$PWD/results.jsonl}
 if [[ ${QUICK:-} ]]; then results=${RESULTS:-$dir/results.jsonl}; fi
 
 if [[ ${1:-run} == run ]]; then
-  go build -C ../.. -o "$dir/orderclose" ./cmd/orderclose
+  go build -C ../../.. -o "$dir/orderclose" ./cmd/orderclose
   mkdir "$dir/servers"
   "$dir/peers" run -peers "${PEERS:-}" -workloads "${WORKLOADS:-}" -rounds "${ROUNDS:-1}" ${QUICK:+-quick} \
     -results "$results" -dir "$dir/servers" -orderclose "$dir/orderclose" </dev/null &
@@ -56,4 +56,4 @@ if [[ ${1:-run} == run ]]; then
   peers=
   if ((code > 0)); then exit "$code"; fi
 fi
-if [[ ! ${QUICK:-} || ${1:-run} == report ]]; then "$dir/peers" report -results "$results" -root ../..; fi
+if [[ ! ${QUICK:-} || ${1:-run} == report ]]; then "$dir/peers" report -results "$results" -root ../../..; fi

@@ -17,7 +17,7 @@ import (
 func runReport(args []string) error {
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
 	results := flags.String("results", "results.jsonl", "the file of results")
-	root := flags.String("root", "../..", "the folder of the project")
+	root := flags.String("root", "../../..", "the folder of the project")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-module github.com/orderclose/orderclose/bench
+module github.com/orderclose/orderclose/dev/bench
 
 go 1.26.0
 
@@ -55,4 +55,4 @@ require (
 	golang.org/x/sync v0.25.0
 )
 
-replace github.com/orderclose/orderclose => ../
+replace github.com/orderclose/orderclose => ../../
