@@ -1,7 +1,6 @@
 package propose
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -12,105 +11,142 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-func isInteger(c mapping.Column) bool {
-	return slices.Contains([]string{"tinyint", "smallint", "mediumint", "int", "bigint"}, c.Type)
+// column is a column of a table, with what its comment and its rows say.
+type column struct {
+	mapping.Column
+	table  *Table
+	key    string            // its name in lower case
+	labels map[string]string // of its values, by its comment and by tables of statuses
+	rows   []any             // its values in the rows read
 }
 
-func isText(c mapping.Column) bool {
-	return slices.Contains([]string{"varchar", "char", "enum", "tinytext", "text"}, c.Type)
-}
+func is(c *column, types string) bool { return slices.Contains(words(types), c.Type) }
 
-// isTime says that a column may hold a point in time; numbers may be unix time.
-func isTime(c mapping.Column) bool {
-	return slices.Contains([]string{"datetime", "timestamp", "timestamptz", "int", "bigint"}, c.Type)
-}
-
-// isKey says that a column may hold an id.
-func isKey(c mapping.Column) bool {
-	return isInteger(c) || isText(c) && c.Type != "enum" || c.Type == "uuid"
-}
-
-// isStatus says that a column may hold a status or a mark.
-func isStatus(c mapping.Column) bool {
-	return isInteger(c) || isText(c) || c.Type == "boolean"
-}
-
-// isMark says that a column is a yes or no.
-func isMark(c mapping.Column) bool { return c.Type == "boolean" || c.Definition == "tinyint(1)" }
-
-func isWhole(c mapping.Column) bool {
+func isInteger(c *column) bool { return is(c, "tinyint smallint mediumint int bigint") }
+func isText(c *column) bool    { return is(c, "varchar char enum tinytext text") }
+func isTime(c *column) bool    { return is(c, "datetime timestamp timestamptz int bigint") } // numbers may be unix time
+func isKey(c *column) bool     { return isInteger(c) || isText(c) && c.Type != "enum" || c.Type == "uuid" }
+func isStatus(c *column) bool  { return isInteger(c) || isText(c) || c.Type == "boolean" }
+func isMark(c *column) bool    { return c.Type == "boolean" || c.Definition == "tinyint(1)" } // yes or no
+func isWhole(c *column) bool {
 	return isInteger(c) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)")
 }
 
-func isAny(mapping.Column) bool { return true }
+// holding says for each role what a column must be to have it. Columns of any type have the other roles.
+var holding = map[string]func(*column) bool{
+	"status": isStatus, "pay": isStatus, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime,
+	"number": isKey, "sku": isKey, "available": isWhole, "reserved": isWhole, "label": isText,
+	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
+	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
+	"method":   func(c *column) bool { return isInteger(c) || isText(c) },
+	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
+}
 
 // comparable says that ids of two columns can be the same.
-func comparable(a, b mapping.Column) bool {
-	return a.Type != "" && b.Type != "" && isInteger(a) == isInteger(b) && isText(a) == isText(b)
+func comparable(a, b *column) bool {
+	return isInteger(a) == isInteger(b) && isText(a) == isText(b)
 }
 
-// real returns the name of a column as statements have it.
-func (t *Table) real(column string) string { return cmp.Or(t.Columns[column].Name, column) }
-
-// is says that a reference of a foreign key is to the table.
-func (t *Table) is(refers string) bool {
-	refers = strings.Trim(refers, "`\"")
-	return strings.EqualFold(strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\""), t.Name)
-}
-
-// ranked returns the columns with a role, the most certain first.
-func (t *Table) ranked(role string, is func(mapping.Column) bool) []string {
-	strip := append(tokens(t.Name), compress(t.Name), "order")
-	for _, s := range slices.Clone(strip) {
-		strip = append(strip, strings.TrimSuffix(s, "s"))
-	}
-	of := map[string]int{}
-	for _, c := range t.columns {
-		if n := rank(role, c, strip); n > 0 && is(t.Columns[c]) {
-			of[c] = n
-		}
-	}
-	list := slices.DeleteFunc(slices.Clone(t.columns), func(c string) bool { return of[c] == 0 })
-	slices.SortStableFunc(list, func(a, b string) int { return of[a] - of[b] })
-	return list
-}
-
-// first returns the most certain column with a role; "": none.
-func (t *Table) first(role string, is func(mapping.Column) bool) string {
-	for _, c := range t.ranked(role, is) {
-		return c
+// keyType returns the type of an id; "": it can be none.
+func (c *column) keyType() mapping.KeyType {
+	switch {
+	case isInteger(c):
+		return mapping.Integer
+	case isText(c):
+		return mapping.Text
+	case c.Type == "uuid":
+		return mapping.UUID
 	}
 	return ""
 }
 
-// key returns the column of the primary key; "" if it has several, or none.
-func (t *Table) key() string {
-	found := ""
+// asKey writes a column with an id for topics.yaml.
+func (c *column) asKey() string {
+	index, _ := c.unique()
+	return flow("column", quoted(c.Name), "type", string(c.keyType()), "index", quoted(index))
+}
+
+// refersTo says that a foreign key refers to the table.
+func (c *column) refersTo(t *Table) bool {
+	refers := strings.Trim(c.RefersTo, "`\"")
+	return strings.EqualFold(strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\""), t.Name)
+}
+
+// column returns a column by its name in lower case; nil: there is none.
+func (t *Table) column(key string) *column {
+	if i := slices.IndexFunc(t.columns, func(c *column) bool { return c.key == key }); i >= 0 {
+		return t.columns[i]
+	}
+	return nil
+}
+
+// ranked returns the columns with a role, the most certain first.
+func (t *Table) ranked(role string) []*column {
+	strip := append(tokens(t.Name), compress(t.Name), "order")
+	for _, s := range slices.Clone(strip) {
+		strip = append(strip, strings.TrimSuffix(s, "s"))
+	}
+	of := map[*column]int{}
+	for _, c := range t.columns {
+		if fits := holding[role]; fits == nil || fits(c) {
+			of[c] = rank(role, c.key, strip)
+		}
+	}
+	list := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return of[c] == 0 })
+	slices.SortStableFunc(list, func(a, b *column) int { return of[a] - of[b] })
+	return list
+}
+
+// first returns the most certain column with a role; nil: none.
+func (t *Table) first(role string) *column {
+	for _, c := range t.ranked(role) {
+		return c
+	}
+	return nil
+}
+
+// key returns the column of the primary key; nil if it has several, or none.
+func (t *Table) key() (found *column) {
 	for _, i := range t.Indexes {
-		if !i.Unique || i.Where != "" || len(i.Columns) != 1 || strings.Contains(i.Columns[0], "(") {
+		c := t.column(i.Columns[0])
+		if !i.Unique || i.Where != "" || len(i.Columns) != 1 || c == nil {
 			continue
 		}
 		if i.Name == "PRIMARY" || strings.HasSuffix(i.Name, "_pkey") {
-			return i.Columns[0]
+			return c
 		}
-		if t.Postgres && (i.Columns[0] == "id" || t.Columns[i.Columns[0]].Numbered) {
-			found = i.Columns[0]
+		if t.Postgres && (c.key == "id" || c.Numbered) {
+			found = c
 		}
 	}
 	return found
 }
 
 // unique returns the name of the index that makes a column unique, as topics.yaml has it; false: none does.
-func (t *Table) unique(column string) (index string, ok bool) {
-	for _, i := range t.Indexes {
-		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == column {
-			if index = i.Name; i.Name == "PRIMARY" || t.Postgres {
+func (c *column) unique() (index string, ok bool) {
+	for _, i := range c.table.Indexes {
+		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == c.key {
+			if i.Name == "PRIMARY" || c.table.Postgres {
 				return "", true
 			}
-			ok = true
+			index, ok = i.Name, true
 		}
 	}
 	return index, ok
+}
+
+// ids returns the columns that may be the id that records use: the key, and unique numbers.
+func (t *Table) ids() (all []*column) {
+	key := t.key()
+	if key != nil {
+		all = append(all, key)
+	}
+	for _, c := range t.ranked("number") {
+		if _, ok := c.unique(); ok && c != key {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // text writes a value as topics.yaml and statements have it; NULL is empty.
@@ -121,7 +157,7 @@ func text(v any) string {
 	case string:
 		return v
 	case time.Time:
-		return v.Format("2006-01-02 15:04:05")
+		return v.Format(time.DateTime)
 	}
 	return fmt.Sprint(v)
 }
@@ -130,8 +166,6 @@ func number(v any) float64 {
 	n, _ := strconv.ParseFloat(text(v), 64)
 	return n
 }
-
-func yes(v any) bool { return text(v) == "1" || text(v) == "true" || text(v) == "\x01" }
 
 // holds says that a value is there: neither NULL nor zero, an empty text, or the zero date.
 func holds(v any) bool {
@@ -142,11 +176,14 @@ func holds(v any) bool {
 	return s != "" && s != "0" && !strings.HasPrefix(s, "0000-00-00") && s != "false"
 }
 
-// share returns how many of the values hold something, between 0 and 1.
-func share(values []any, of func(i int) bool) (part float64, n int) {
+func anyRow(int) bool { return true }
+func noRow(int) bool  { return false }
+
+// share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
+func (c *column) share(of func(i int) bool) (part float64, n int) {
 	got := 0
-	for i, v := range values {
-		if of == nil || of(i) {
+	for i, v := range c.rows {
+		if of(i) {
 			n++
 			if holds(v) {
 				got++
@@ -154,6 +191,23 @@ func share(values []any, of func(i int) bool) (part float64, n int) {
 		}
 	}
 	return float64(got) / float64(max(n, 1)), n
+}
+
+// count counts rows by the values of a column. usual is the value that nearly all have; "": none.
+func (c *column) count(of func(i int) bool) (counts map[string]int, n int, usual string) {
+	counts = map[string]int{}
+	for i, v := range c.rows {
+		if of(i) {
+			n++
+			counts[text(v)]++
+		}
+	}
+	for v, got := range counts {
+		if got*20 >= n*19 {
+			usual = v
+		}
+	}
+	return counts, n, usual
 }
 
 // Labels of values in a comment: "0:unpaid,1:paid", "0->unpaid; 1->paid", "UNPAID-…", or the other way round.
@@ -165,33 +219,31 @@ var (
 
 // labels returns the labels of values that a comment gives.
 func labels(comment string, numbers bool) map[string]string {
-	all := map[string]string{}
 	comment = strings.TrimRight(strings.TrimSpace(comment), ")）.。]】")
+	expr, value, label := numbered, 1, 2
 	switch {
 	case !numbers:
-		for _, m := range coded.FindAllStringSubmatch(comment, -1) {
-			all[m[1]] = m[2]
-		}
+		expr = coded
 	case comment != "" && comment[len(comment)-1] >= '0' && comment[len(comment)-1] <= '9':
-		for _, m := range labelled.FindAllStringSubmatch(comment, -1) {
-			all[m[2]] = m[1]
-		}
-	default:
-		for _, m := range numbered.FindAllStringSubmatch(comment, -1) {
-			if _, known := all[m[1]]; !known {
-				all[m[1]] = strings.TrimRight(m[2], "：:=-> ")
-			}
+		expr, value, label = labelled, 2, 1
+	}
+	all := map[string]string{}
+	for _, m := range expr.FindAllStringSubmatch(comment, -1) {
+		if all[m[value]] == "" {
+			all[m[value]] = strings.TrimRight(m[label], "：:=-> ")
 		}
 	}
 	return all
 }
 
+var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
+
 // enumValues returns the values of an enum.
-func enumValues(c mapping.Column) (all []string) {
+func enumValues(c *column) (all []string) {
 	if c.Type != "enum" {
 		return nil
 	}
-	for _, m := range regexp.MustCompile(`'((?:[^']|'')*)'`).FindAllStringSubmatch(c.Definition, -1) {
+	for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
 		all = append(all, strings.ReplaceAll(m[1], "''", "'"))
 	}
 	return all

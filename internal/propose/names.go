@@ -104,6 +104,3 @@ func words(list string) []string { return strings.Fields(list) }
 func has(of []string, list string) bool {
 	return slices.ContainsFunc(of, func(w string) bool { return slices.Contains(lists[list], w) })
 }
-
-// months matches tables for each month.
-var months = regexp.MustCompile(`^(.*?)(20\d\d)(_?)(0[1-9]|1[0-2])$`)

@@ -1,10 +1,10 @@
 package propose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,38 +25,29 @@ type PreviewRow struct {
 	Oldest   string   `json:"oldest,omitempty"` // how long the oldest is overdue
 	Examples []string `json:"examples,omitempty"`
 
-	due []time.Duration // since an order is due
+	late time.Duration // of the oldest
 }
 
 // Preview reads the unpaid orders of a proposal, at most 20,000.
 func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
-	t, due, add := p.table, p.due.TimeColumn, time.Duration(0)
-	if due.Column == "" {
-		due, add = p.created.TimeColumn, p.delay
+	due, add := p.due, time.Duration(0)
+	if due.of == nil {
+		due, add = p.created, p.delay
 	}
-	columns := []string{t.real(p.id.column), p.status.column, due.Column}
-	args := []any{p.status.from}
-	where := mapping.Quote(p.status.column) + " = ?"
-	if p.status.number {
-		args[0] = int64(number(p.status.from))
-	}
-	for _, c := range p.where {
-		if c.value == "null" {
-			where += " AND " + mapping.Quote(c.column) + " IS NULL"
-			continue
-		}
-		where += " AND " + mapping.Quote(c.column) + " = ?"
-		if v := strings.Trim(c.value, `"`); v == c.value {
-			args = append(args, int64(number(v)))
-		} else {
-			args = append(args, v)
+	var where []string
+	var args []any
+	for _, c := range p.conditions() {
+		switch name := mapping.Quote(c.Name); {
+		case c.null:
+			where = append(where, name+" IS NULL")
+		case isInteger(c.column):
+			where, args = append(where, name+" = ?"), append(args, int64(number(c.value)))
+		default:
+			where, args = append(where, name+" = ?"), append(args, c.value)
 		}
 	}
-	for i, c := range columns {
-		columns[i] = mapping.Quote(c)
-	}
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT %d", strings.Join(columns, ", "), mapping.Quote(t.Name), where, maxRows)
-	found, err := f.reader.query(ctx, query, args...)
+	query := fmt.Sprintf("%s WHERE %s LIMIT %d", selecting(p.id, due.of), strings.Join(where, " AND "), maxRows)
+	found, err := f.query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the unpaid orders: %w", err)
 	}
@@ -64,29 +55,28 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	if len(found) == maxRows {
 		v.First = maxRows
 	}
-	values := make([]any, len(found))
-	for i, row := range found {
-		values[i] = row[2]
+	read := column{} // the unpaid orders only
+	for _, row := range found {
+		read.rows = append(read.rows, row[1])
 	}
-	for i, at := range instants(due, values) {
+	due.of = &read
+	due.decode()
+	for i, at := range due.at {
 		row, late := &v.Rows[3], f.Now.Sub(at.Add(add))
 		switch {
 		case at.IsZero() || at.Year() >= 9999:
 		case late >= 0:
 			row = &v.Rows[0]
+			row.late = max(row.late, late)
+			row.Oldest = short(row.late)
 		case late > -24*time.Hour:
 			row = &v.Rows[1]
 		default:
 			row = &v.Rows[2]
 		}
-		row.Orders++
-		row.due = append(row.due, late)
-		if len(row.Examples) < 3 {
-			row.Examples = append(row.Examples, fmt.Sprintf("%s: %s = %s", text(found[i][0]), due.Column, text(found[i][2])))
+		if row.Orders++; len(row.Examples) < 3 {
+			row.Examples = append(row.Examples, fmt.Sprintf("%s: %s = %s", text(found[i][0]), due.Column, text(found[i][1])))
 		}
-	}
-	if row := &v.Rows[0]; row.Orders > 0 {
-		row.Oldest = short(slices.Max(row.due))
 	}
 	return v, nil
 }
@@ -96,11 +86,7 @@ func (v *Preview) Print(w io.Writer) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "WOULD CLOSE\tORDERS\tOLDEST OVERDUE\tEXAMPLES")
 	for _, r := range v.Rows {
-		oldest := r.Oldest
-		if oldest == "" {
-			oldest = "-"
-		}
-		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", r.When, r.Orders, oldest, strings.Join(r.Examples, "; "))
+		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", r.When, r.Orders, cmp.Or(r.Oldest, "-"), strings.Join(r.Examples, "; "))
 	}
 	_ = tab.Flush()
 	if v.First > 0 {

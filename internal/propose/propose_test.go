@@ -236,7 +236,7 @@ func (s *shop) answer(flag string, a *Answers) {
 	case "closed":
 		a.Closed = s.closed
 	case "zone":
-		a.Zone, _ = zoneName(s.zone)
+		a.Zone = zoneName(s.zone)
 	case "delay":
 		a.Delay = s.delay
 	case "stock":

@@ -1,3 +1,7 @@
+// Package propose reads a shop's database, and proposes the section orders of topics.yaml for it.
+//
+// Read reads the database once: it only selects, and bounds each statement in time and rows. Facts.Propose is pure. What it cannot know is a
+// Question, whose answer is a field of Answers. What names and words suggest is in rules.txt.
 package propose
 
 import (
@@ -6,6 +10,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,60 +29,32 @@ const (
 
 // Facts is what a database tells of its tables.
 type Facts struct {
-	Now      time.Time // the database's clock
-	Postgres bool
-	All      int // tables and views of the database
-	Tables   []*Table
+	Now    time.Time // the database's clock
+	All    int       // tables and views of the database
+	Tables []*Table
 
-	reader *reader
-	links  map[string]link
-	parts  map[string]int // how many tables have a name, with up to three digits at its end
+	store *store.Store
+	conn  *sql.Conn
+	links map[[2]*column]link
+	parts map[string]int // how many tables have a name, with up to three digits at its end
 }
 
 // link says how many values of a column another table has.
 type link struct{ found, of int }
 
-// sure says that the values are those of the other table.
 func (l link) sure() bool { return l.of > 0 && 10*l.found >= 8*l.of }
 
 // Table is a table with what Read knows of it.
 type Table struct {
 	mapping.Table
-	// Months says that there is a table for each month: Pattern has the placeholder, and Name is that of the newest month.
-	Pattern string
+	Pattern string // of the names of Months tables, one for each month; Name is that of the newest
 	Months  int
 
-	rows    *rows  // nil: not read
-	unread  string // why its rows could not be read
-	columns []string
-	labels  map[string]map[string]string // of the values of a column, by comments and tables of statuses
-}
-
-// rows are the newest rows of a table.
-type rows struct {
-	all     bool // there are no others
-	columns map[string]int
-	values  [][]any
-}
-
-// of returns the values of a column.
-func (r *rows) of(column string) []any {
-	i, ok := r.columns[column]
-	if !ok {
-		return nil
-	}
-	all := make([]any, len(r.values))
-	for n, row := range r.values {
-		all[n] = row[i]
-	}
-	return all
-}
-
-// reader reads on one connection, whose session only reads, and for a short time.
-type reader struct {
-	conn     *sql.Conn
-	store    *store.Store
-	postgres bool
+	columns []*column // by their names
+	read    bool      // its newest rows were read
+	rows    int       // that were read
+	all     bool      // it has no others
+	unread  string    // why they could not be read
 }
 
 // Read reads what Propose needs. named is the table that the user names; "": none. Close the Facts in the end. The error wraps
@@ -90,58 +67,58 @@ func Read(ctx context.Context, s *store.Store, named string) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
-	f := &Facts{Postgres: s.Dialect() == store.Postgres, links: map[string]link{}, reader: &reader{conn: conn, store: s}}
-	f.reader.postgres = f.Postgres
-	f.reader.bound(ctx)
+	f := &Facts{store: s, conn: conn, links: map[[2]*column]link{}, parts: map[string]int{}}
+	f.bound(ctx)
 	if f.Now, err = s.Now(ctx); err == nil {
 		err = f.readTables(ctx, named)
-	}
-	for _, c := range f.candidates(named) {
-		if err == nil && c.against == "" {
-			if err := f.readOrders(ctx, c.Table); err != nil {
-				c.unread = "its rows cannot be read: " + err.Error()
-			}
-		}
 	}
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("read the tables: %w", err)
+	}
+	for _, c := range f.candidates(named) {
+		if c.against == "" {
+			if err := f.readOrders(ctx, c.Table); err != nil {
+				c.unread = "its rows cannot be read: " + err.Error()
+			}
+		}
 	}
 	return f, nil
 }
 
 // Close gives the connection back. The session keeps its limits, so the connection ends.
 func (f *Facts) Close() {
-	_ = f.reader.conn.Raw(func(any) error { return sql.ErrConnDone })
-	_ = f.reader.conn.Close()
+	_ = f.conn.Raw(func(any) error { return sql.ErrConnDone })
+	_ = f.conn.Close()
 }
 
+func (f *Facts) postgres() bool { return f.store.Dialect() == store.Postgres }
+
 // bound bounds each statement of the session. A server that does not know one of the settings has another.
-func (r *reader) bound(ctx context.Context) {
+func (f *Facts) bound(ctx context.Context) {
 	ms := statements.Milliseconds()
 	all := []string{fmt.Sprintf("SET SESSION max_execution_time = %d", ms), fmt.Sprintf("SET SESSION max_statement_time = %d", ms/1000),
 		"SET SESSION TRANSACTION READ ONLY", "SET SESSION lock_wait_timeout = 1"}
-	if r.postgres {
+	if f.postgres() {
 		all = []string{fmt.Sprintf("SET statement_timeout = %d", ms), "SET default_transaction_read_only = on", "SET lock_timeout = 1000"}
 	}
 	for _, statement := range all {
-		_, _ = r.conn.ExecContext(ctx, statement)
+		_, _ = f.conn.ExecContext(ctx, statement)
 	}
 }
 
-// query returns the rows of a query, each value as the driver has it, with copies of bytes as text.
-func (r *reader) query(ctx context.Context, query string, args ...any) (all [][]any, err error) {
+// query returns the rows of a query, with bytes as text.
+func (f *Facts) query(ctx context.Context, query string, args ...any) (all [][]any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*statements)
 	defer cancel()
-	found, err := r.conn.QueryContext(ctx, query, args...)
+	found, err := f.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer found.Close()
 	columns, err := found.Columns()
 	for err == nil && found.Next() {
-		row := make([]any, len(columns))
-		into := make([]any, len(columns))
+		row, into := make([]any, len(columns)), make([]any, len(columns))
 		for i := range row {
 			into[i] = &row[i]
 		}
@@ -156,6 +133,15 @@ func (r *reader) query(ctx context.Context, query string, args ...any) (all [][]
 	return all, cmp.Or(err, found.Err())
 }
 
+// selecting writes a query for columns of one table.
+func selecting(columns ...*column) string {
+	var all []string
+	for _, c := range columns {
+		all = append(all, mapping.Quote(c.Name))
+	}
+	return "SELECT " + strings.Join(all, ", ") + " FROM " + mapping.Quote(columns[0].table.Name)
+}
+
 // Queries for the names of tables, and whether each is a view, and for the comments of a table.
 const (
 	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%' FROM information_schema.tables WHERE table_schema = DATABASE()"
@@ -168,11 +154,11 @@ const (
 )
 
 func (f *Facts) readTables(ctx context.Context, named string) error {
-	list, comments := mysqlNames, mysqlComments
-	if f.Postgres {
-		list, comments = postgresNames, postgresComments
+	list := mysqlNames
+	if f.postgres() {
+		list = postgresNames
 	}
-	found, err := f.reader.query(ctx, list)
+	found, err := f.query(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -181,11 +167,7 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	views := map[string]bool{}
 	for _, row := range found {
 		name := text(row[0])
-		names = append(names, name)
-		views[name] = yes(row[1])
-	}
-	f.parts = map[string]int{}
-	for _, name := range names {
+		names, views[name] = append(names, name), holds(row[1])
 		if stem := strings.TrimRight(name, "0123456789"); stem != name && len(name)-len(stem) <= 3 {
 			f.parts[stem]++
 		}
@@ -202,33 +184,45 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		if views[name] && name != named || mapping.Quote(name) != "`"+name+"`" {
 			continue
 		}
-		described, err := f.reader.store.Describe(ctx, name)
-		if err != nil {
+		t := cmp.Or(patterns[name], &Table{})
+		if err := f.describe(ctx, t, name); err != nil {
 			return err
 		}
-		t := &Table{Table: described[name], labels: map[string]map[string]string{}}
-		if p := patterns[name]; p != nil {
-			t.Pattern, t.Months = p.Pattern, p.Months
-		}
-		if t.Name = cmp.Or(t.Name, name); t.View {
-			f.Tables = append(f.Tables, t)
-			continue
-		}
-		rows, err := f.reader.query(ctx, comments, name)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			column := strings.ToLower(text(row[0]))
-			c := t.Columns[column]
-			c.Name, t.labels[column] = text(row[0]), labels(text(row[1]), isInteger(c))
-			t.Columns[column] = c
-		}
-		t.columns = slices.Sorted(maps.Keys(t.Columns))
 		f.Tables = append(f.Tables, t)
 	}
 	return nil
 }
+
+// describe reads the columns of a table and their comments.
+func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
+	comments := mysqlComments
+	if f.postgres() {
+		comments = postgresComments
+	}
+	described, err := f.store.Describe(ctx, name)
+	if err != nil {
+		return err
+	}
+	t.Table = described[name]
+	if t.Name = cmp.Or(t.Name, name); t.View {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(t.Columns)) {
+		c := &column{Column: t.Columns[key], table: t, key: key, labels: map[string]string{}}
+		c.Name = cmp.Or(c.Name, key)
+		t.columns = append(t.columns, c)
+	}
+	rows, err := f.query(ctx, comments, name)
+	for _, row := range rows {
+		if c := t.column(strings.ToLower(text(row[0]))); c != nil {
+			c.Name, c.labels = text(row[0]), labels(text(row[1]), isInteger(c))
+		}
+	}
+	return err
+}
+
+// months matches tables for each month.
+var months = regexp.MustCompile(`^(.*?)(20\d\d)(_?)(0[1-9]|1[0-2])$`)
 
 // monthly returns a table for each month by the names of all its tables: that of the newest month up to now, with its pattern.
 func monthly(names []string, now string) map[string]*Table {
@@ -239,13 +233,9 @@ func monthly(names []string, now string) map[string]*Table {
 			continue
 		}
 		pattern := parts[1] + "{yyyy" + parts[3] + "MM}"
-		t := newest[pattern]
-		if t == nil {
-			t = &Table{Pattern: pattern}
-			newest[pattern] = t
-		}
+		t := cmp.Or(newest[pattern], &Table{Pattern: pattern})
 		t.Name, t.Months = name, t.Months+1 // sorted by name is sorted by month
-		of[name] = t
+		of[name], newest[pattern] = t, t
 	}
 	maps.DeleteFunc(of, func(_ string, t *Table) bool { return t.Months < 2 })
 	return of
@@ -253,17 +243,14 @@ func monthly(names []string, now string) map[string]*Table {
 
 // likely says how much the name of a table has to do with orders.
 func likely(name, named string) (n int) {
-	of := tokens(name)
 	if name == named {
 		return 100
 	}
-	for _, list := range words("orderWords lineWords stockWords") {
+	of := tokens(name)
+	for list, points := range map[string]int{"orderWords": 3, "lineWords": 3, "stockWords": 3, "statusWords": 4} {
 		if has(of, list) {
-			n += 3
+			n += points
 		}
-	}
-	if has(of, "statusWords") {
-		n += 4
 	}
 	for _, w := range of {
 		if strings.Contains(w, "order") || strings.Contains(w, "book") {
@@ -273,64 +260,84 @@ func likely(name, named string) (n int) {
 	return n - len(of)/4
 }
 
+// readOrders reads the rows of a table of orders, and what its lines and stock have in common with it.
+func (f *Facts) readOrders(ctx context.Context, t *Table) error {
+	if err := f.sample(ctx, t); err != nil {
+		return fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	for _, lines := range f.lineTables(t) {
+		for _, ref := range lines.refersTo(t) {
+			for _, id := range t.ids() {
+				f.readLink(ctx, ref, id)
+			}
+		}
+		for _, s := range f.stockTables(lines) {
+			f.readLink(ctx, s.line, s.key)
+		}
+	}
+	return f.readLookups(ctx, t)
+}
+
 // sample reads the newest rows of a table, with those of its columns that have a role.
-func (f *Facts) sample(ctx context.Context, t *Table, columns []string) error {
-	if t.rows != nil {
-		return nil
+func (f *Facts) sample(ctx context.Context, t *Table) error {
+	of := map[*column]bool{t.key(): true}
+	for _, role := range words("status pay created due paidat closedat deleted category method placed") {
+		for _, c := range t.ranked(role) {
+			of[c] = true
+		}
 	}
-	t.rows = &rows{columns: map[string]int{}}
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i], t.rows.columns[c] = mapping.Quote(t.real(c)), i
-	}
-	query := "SELECT " + strings.Join(list, ", ") + " FROM " + mapping.Quote(t.Name)
+	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) })
+	var found [][]any
 	var err error
 	for _, order := range append(t.newestBy(), "") {
-		if t.rows.values, err = f.reader.query(ctx, fmt.Sprintf("%s%s LIMIT %d", query, order, maxRows)); err == nil {
+		if found, err = f.query(ctx, fmt.Sprintf("%s%s LIMIT %d", selecting(columns...), order, maxRows)); err == nil {
 			break
 		}
 	}
-	t.rows.all = len(t.rows.values) < maxRows
+	for i, c := range columns {
+		for _, row := range found {
+			c.rows = append(c.rows, row[i])
+		}
+	}
+	t.read, t.rows, t.all = true, len(found), len(found) < maxRows
 	return err
 }
 
 // newestBy returns how the newest rows are read: by an index on the creation time, by a numbered key, or by sorting.
 func (t *Table) newestBy() (by []string) {
-	created := t.first("created", isTime)
-	led := func(column string) bool {
-		return slices.ContainsFunc(t.Indexes, func(i mapping.Index) bool { return i.Where == "" && i.Columns[0] == column })
+	key, created := t.key(), t.first("created")
+	if key != nil && isInteger(key) {
+		by = append(by, key.newestFirst())
 	}
-	if created != "" && led(created) {
-		by = append(by, created)
+	if created == nil {
+		return by
 	}
-	if key := t.key(); key != "" && isInteger(t.Columns[key]) {
-		by = append(by, key)
+	if slices.ContainsFunc(t.Indexes, func(i mapping.Index) bool { return i.Where == "" && i.Columns[0] == created.key }) {
+		return append([]string{created.newestFirst()}, by...)
 	}
-	if created != "" {
-		by = append(by, created)
-	}
-	for i, c := range by {
-		by[i] = " ORDER BY " + mapping.Quote(t.real(c)) + " DESC"
-		if t.Postgres && t.Columns[c].Nullable {
-			by[i] += " NULLS LAST"
-		}
+	return append(by, created.newestFirst())
+}
+
+func (c *column) newestFirst() string {
+	by := " ORDER BY " + mapping.Quote(c.Name) + " DESC"
+	if c.table.Postgres && c.Nullable {
+		by += " NULLS LAST"
 	}
 	return by
 }
 
-// readLink looks the newest values of a column up in another table.
-func (f *Facts) readLink(ctx context.Context, from *Table, column string, to *Table, key string) {
-	name := linkName(from, column, to, key)
-	if _, known := f.links[name]; known || !comparable(from.Columns[column], to.Columns[key]) {
+// readLink looks the newest values of a column up in a column of another table.
+func (f *Facts) readLink(ctx context.Context, from, to *column) {
+	name := [2]*column{from, to}
+	if _, known := f.links[name]; known || !comparable(from, to) {
 		return
 	}
 	f.links[name] = link{}
 	by := ""
-	if k := from.key(); k != "" && isInteger(from.Columns[k]) {
-		by = " ORDER BY " + mapping.Quote(from.real(k)) + " DESC"
+	if k := from.table.key(); k != nil && isInteger(k) {
+		by = k.newestFirst()
 	}
-	c, k := mapping.Quote(from.real(column)), mapping.Quote(to.real(key))
-	got, err := f.reader.query(ctx, fmt.Sprintf("SELECT %s FROM %s%s LIMIT %d", c, mapping.Quote(from.Name), by, maxLinks))
+	got, err := f.query(ctx, fmt.Sprintf("%s%s LIMIT %d", selecting(from), by, maxLinks))
 	values := map[any]bool{}
 	for _, row := range got {
 		if s := text(row[0]); s != "" && s != "0" {
@@ -340,19 +347,10 @@ func (f *Facts) readLink(ctx context.Context, from *Table, column string, to *Ta
 	if err != nil || len(values) == 0 {
 		return
 	}
-	args := slices.Collect(maps.Keys(values))
-	got, err = f.reader.query(ctx, fmt.Sprintf("SELECT COUNT(DISTINCT %s) FROM %s WHERE %s IN (?%s)", k, mapping.Quote(to.Name), k,
+	args, key := slices.Collect(maps.Keys(values)), mapping.Quote(to.Name)
+	got, err = f.query(ctx, fmt.Sprintf("SELECT COUNT(DISTINCT %s) FROM %s WHERE %s IN (?%s)", key, mapping.Quote(to.table.Name), key,
 		strings.Repeat(", ?", len(args)-1)), args...)
 	if err == nil && len(got) > 0 {
 		f.links[name] = link{int(number(got[0][0])), len(args)}
 	}
-}
-
-func linkName(from *Table, column string, to *Table, key string) string {
-	return from.Name + "." + column + " " + to.Name + "." + key
-}
-
-// link returns what readLink has found.
-func (f *Facts) link(from *Table, column string, to *Table, key string) link {
-	return f.links[linkName(from, column, to, key)]
 }

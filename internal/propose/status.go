@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // value is what the rows say of one value of a status.
@@ -22,6 +20,8 @@ type value struct {
 
 // share is how many of the orders are paid, between 0 and 1.
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
+
+func (v value) ended() bool { return v.says == closed || v.says == timedOut }
 
 func (v value) name() string {
 	if v.label != "" {
@@ -44,7 +44,7 @@ func names(values []value) string {
 
 // statusColumn is a column with a status, and its values, those with the most rows first.
 type statusColumn struct {
-	name   string
+	*column
 	values []value
 }
 
@@ -71,7 +71,7 @@ func (s statusColumn) find(text string) value {
 func (s statusColumn) waiting() (only value) {
 	for _, v := range s.values {
 		switch new := v.rows - v.old; {
-		case v.share() >= 0.01 || v.says == closed || v.says == timedOut || new*5 < v.rows || v.rows == 0:
+		case v.share() >= 0.01 || v.ended() || new*5 < v.rows || v.rows == 0:
 		case new*5 < v.rows*4 || v.rows < 20 || only.rows > 0:
 			return value{}
 		default:
@@ -81,44 +81,30 @@ func (s statusColumn) waiting() (only value) {
 	return only
 }
 
-// statusChoice is the status of the mapping.
-type statusChoice struct {
-	column       string
-	number       bool
-	from, to     string
-	paid, closed []string
-	is           func(meaning) func(i int) bool // whether the i-th row read is unpaid, or closed
-}
-
 // readLookups reads the tables that name the values of a status.
 func (f *Facts) readLookups(ctx context.Context, t *Table) error {
-	for _, column := range t.ranked("status", isInteger) {
+	for _, c := range t.ranked("status") {
 		for _, l := range f.Tables {
 			of := tokens(l.Name)
-			if l == t || l.View || !has(of, "statusWords") || has(of, "pastWords") {
+			if l == t || l.View || !isInteger(c) || !has(of, "statusWords") || has(of, "pastWords") {
 				continue
 			}
-			key := l.key()
-			for _, c := range l.columns { // a table of names in several languages has a key of two columns
-				if compress(c) == compress(column) || strings.HasPrefix(compress(c), "idorderstat") {
-					key = c
+			key, label, named := l.key(), l.first("label"), strings.Contains(compress(l.Name), "orderstat")
+			for _, k := range l.columns { // a table of names in several languages has a key of two columns
+				if compress(k.key) == compress(c.key) || strings.HasPrefix(compress(k.key), "idorderstat") {
+					key, named = k, named || compress(k.key) == compress(c.key)
 				}
 			}
-			label := l.first("label", isText)
-			refers := l.is(t.Columns[column].RefersTo) || compress(key) == compress(column) || strings.Contains(compress(l.Name), "orderstat")
-			if key == "" || label == "" || !refers {
+			if key == nil || label == nil || !named && !c.refersTo(l) {
 				continue
 			}
-			query := "SELECT " + mapping.Quote(l.real(key)) + ", " + mapping.Quote(l.real(label)) + " FROM " + mapping.Quote(l.Name) + " LIMIT 200"
-			rows, err := f.reader.query(ctx, query)
+			rows, err := f.query(ctx, selecting(key, label)+" LIMIT 200")
 			if err != nil {
 				return fmt.Errorf("table %s: %w", l.Name, err)
 			}
 			for _, row := range rows {
-				if known := t.labels[column]; known == nil {
-					t.labels[column] = map[string]string{text(row[0]): text(row[1])}
-				} else if meaningOf(known[text(row[0])]) == unknown {
-					known[text(row[0])] = text(row[1])
+				if v := text(row[0]); meaningOf(c.labels[v]) == unknown {
+					c.labels[v] = text(row[1])
 				}
 			}
 		}
@@ -126,38 +112,32 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 	return nil
 }
 
-// paidMark returns which rows have a time of payment, or a mark in another column than except; nil: the table does not say it.
-func (p *Proposal) paidMark(except string) func(i int) bool {
-	t := p.table
-	for _, column := range t.ranked("paidat", isTime) {
-		values := t.rows.of(column)
-		if part, n := share(values, nil); !t.Columns[column].OnUpdate && n > 0 && part > 0.02 && part < 0.995 {
-			return func(i int) bool { return holds(values[i]) }
+// paidMark returns which rows have a time of payment, or a mark in another column than except. The table may not say it: then none has.
+func (p *Proposal) paidMark(except *column) func(row int) bool {
+	for _, c := range p.table.ranked("paidat") {
+		if part, n := c.share(anyRow); !c.OnUpdate && n > 0 && part > 0.02 && part < 0.995 {
+			return func(row int) bool { return holds(c.rows[row]) }
 		}
 	}
-	for _, column := range t.ranked("pay", isStatus) {
-		if s := p.statusColumn(column, nil); column != except && len(s.with(paid)) > 0 {
-			values := t.rows.of(column)
-			return func(i int) bool { return s.find(text(values[i])).says == paid }
+	for _, c := range p.table.ranked("pay") {
+		if s := p.statusColumn(c, noRow); c != except && len(s.with(paid)) > 0 {
+			return func(row int) bool { return s.find(text(c.rows[row])).says == paid }
 		}
 	}
-	return nil
+	return noRow
 }
 
 // statusColumn reads what the rows say of each value of a column.
-func (p *Proposal) statusColumn(column string, isPaid func(i int) bool) statusColumn {
-	t, s := p.table, statusColumn{name: column}
-	c, given := t.Columns[column], t.labels[column]
-	at := map[string]int{}
+func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColumn {
+	s, at := statusColumn{column: c}, map[string]int{}
 	add := func(v string) *value {
 		if _, known := at[v]; !known {
 			at[v] = len(s.values)
-			new := value{text: v, label: given[v], says: meaningOf(given[v])}
-			mark := slices.Contains(lists["markWords"], compress(column))
+			new := value{text: v, label: c.labels[v], says: meaningOf(c.labels[v])}
 			switch {
 			case new.label == "" && !isInteger(c) && c.Type != "boolean":
 				new.says = meaningOf(v)
-			case new.says == unknown && mark: // is_paid
+			case new.says == unknown && slices.Contains(lists["markWords"], compress(c.key)): // is_paid
 				new.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[v]
 			}
 			s.values = append(s.values, new)
@@ -167,22 +147,21 @@ func (p *Proposal) statusColumn(column string, isPaid func(i int) bool) statusCo
 	for _, v := range enumValues(c) {
 		add(v)
 	}
-	for v := range given {
+	for v := range c.labels {
 		if isInteger(c) {
 			add(v)
 		}
 	}
-	created := instants(p.created.TimeColumn, t.rows.of(strings.ToLower(p.created.Column)))
-	for i, x := range t.rows.of(column) {
+	for row, x := range c.rows {
 		if x == nil {
 			continue
 		}
 		v := add(text(x))
 		v.rows++
-		if isPaid != nil && isPaid(i) {
+		if isPaid(row) {
 			v.paid++
 		}
-		if len(created) > i && !created[i].IsZero() && p.now.Sub(created[i]) > 24*time.Hour {
+		if created := p.created.in(row); !created.IsZero() && p.f.Now.Sub(created) > 24*time.Hour {
 			v.old++
 		}
 	}
@@ -195,210 +174,156 @@ func inOrder(a, b string) int {
 }
 
 // chooseStatus chooses the column of the status and its values.
-func (p *Proposal) chooseStatus(f *Facts, a Answers) {
-	t, marks := p.table, p.table.ranked("pay", isStatus)
+func (p *Proposal) chooseStatus() {
+	t, marks := p.table, p.table.ranked("pay")
 	var all []statusColumn
-	for _, column := range slices.Concat(t.ranked("status", isStatus), marks) {
-		if s := p.statusColumn(column, p.paidMark(column)); len(s.values) <= 60 && (len(s.values) > 1 || t.rows.all) {
+	for _, c := range slices.Concat(t.ranked("status"), marks) {
+		if s := p.statusColumn(c, p.paidMark(c)); len(s.values) <= 60 && (len(s.values) > 1 || t.all) {
 			all = append(all, s)
 		}
 	}
 	if len(all) == 0 {
-		p.Refused = fmt.Sprintf("table %s has no status that a close can change: a column of numbers or text with a value for unpaid and one for closed", t.Name)
+		p.refuse("table %s has no status that a close can change: a column of numbers or text with a value for unpaid and one for closed", t.Name)
 		return
 	}
+	says := func(s statusColumn) int { return min(len(s.with(unpaid)), 1) + 2*min(len(s.with(closed, timedOut)), 1) }
 	s := all[0] // the most certain name, unless another one says more
 	for _, other := range all[1:] {
-		says := func(s statusColumn) int { return min(len(s.with(unpaid)), 1) + 2*min(len(s.with(closed, timedOut)), 1) }
-		if says(other) > says(s) && !slices.Contains(marks, other.name) {
+		if says(other) > says(s) && !slices.Contains(marks, other.column) {
 			s = other
 		}
 	}
-	c := &p.status
-	c.column, c.number = t.real(s.name), isInteger(t.Columns[s.name])
-	for flag, v := range map[string]string{"unpaid": a.Unpaid, "closed": a.Closed} {
-		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" && (flag == "unpaid" || p.status.number != isNumber(v)) {
-			p.Refused = fmt.Sprintf("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, c.column, names(s.values))
+	for flag, v := range map[string]string{"closed": p.a.Closed, "unpaid": p.a.Unpaid} {
+		_, err := strconv.ParseInt(v, 10, 64)
+		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" && (flag == "unpaid" || isInteger(s.column) != (err == nil)) {
+			p.refuse("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, s.Name, names(s.values))
 		} else if known.share() > 0.5 || flag == "unpaid" && known.share() > 0.05 {
-			p.Refused = fmt.Sprintf("--%s %s: those orders are paid: %s", flag, v, known)
+			p.refuse("--%s %s: those orders are paid: %s", flag, v, known)
 		}
 	}
-	var fromWhy, toWhy string
-	c.from, fromWhy = p.chooseUnpaid(s, all, a)
-	c.to, toWhy = p.chooseClosed(s, a)
-	p.why["status"] = strings.Trim(fromWhy+"; "+toWhy, "; ")
+	p.from, p.to = condition{column: s.column}, condition{column: s.column}
+	p.chooseUnpaid(s, all)
+	p.chooseClosed(s)
+	p.why["status"] = strings.Trim(p.from.why+"; "+p.to.why, "; ")
 	for _, v := range s.values {
 		switch {
-		case v.text == c.from || v.text == c.to:
-		case v.says == paid || v.says != closed && v.says != timedOut && v.share() > 0.5:
-			c.paid = append(c.paid, v.text)
+		case v.text == p.from.value || v.text == p.to.value:
+		case v.says == paid || !v.ended() && v.share() > 0.5:
+			p.paid = append(p.paid, v.text)
 		default:
-			if c.closed = append(c.closed, v.text); v.says != closed && v.says != timedOut && v.rows > 0 {
+			if p.closed = append(p.closed, v.text); !v.ended() && v.rows > 0 {
 				p.doubt("status %s is neither unpaid nor paid for this mapping, and stays as it is", v)
 			}
 		}
 	}
-	slices.SortFunc(c.paid, inOrder)
-	slices.SortFunc(c.closed, inOrder)
-	rows := t.rows.of(s.name)
-	c.is = func(m meaning) func(int) bool {
-		return func(i int) bool {
-			return m == closed && text(rows[i]) == c.to || m == unpaid && text(rows[i]) == c.from && p.meets(i)
-		}
-	}
-	p.excludePaid(rows, all, marks)
-	for _, other := range all { // a second status that follows the first
-		if other.name == s.name || slices.Contains(marks, other.name) {
+	slices.SortFunc(p.paid, inOrder)
+	slices.SortFunc(p.closed, inOrder)
+	for _, other := range all {
+		if other.column == s.column {
 			continue
 		}
-		counts, open, n := map[string]int{}, map[string]int{}, 0
-		for i, v := range t.rows.of(other.name) {
-			if text(rows[i]) == c.to {
-				n++
-				counts[text(v)]++
-			} else if text(rows[i]) == c.from {
-				open[text(v)]++
-			}
+		if slices.Contains(marks, other.column) {
+			p.excludePaid(other)
+			continue
 		}
-		for v, got := range counts {
-			if got*20 >= n*19 && n >= 20 && len(open) > 0 && open[v] == 0 {
-				why := fmt.Sprintf("%d of %d closed orders have it, and no unpaid one", got, n)
-				p.set = append(p.set, condition{t.real(other.name), literal(v, t.Columns[other.name]), why})
-			}
+		counts, n, usual := other.count(p.to.in) // a second status that follows the first
+		open, _, _ := other.count(p.from.in)
+		if usual != "" && n >= 20 && len(open) > 0 && open[usual] == 0 {
+			why := fmt.Sprintf("%d of %d closed orders have it, and no unpaid one", counts[usual], n)
+			p.set = append(p.set, condition{column: other.column, value: usual, why: why})
 		}
 	}
 }
 
-func isNumber(v string) bool {
-	_, err := strconv.ParseInt(v, 10, 64)
-	return err == nil
-}
-
-// meets says that a row meets all conditions.
-func (p *Proposal) meets(i int) bool {
-	for _, c := range p.where {
-		v := p.table.rows.of(strings.ToLower(c.column))[i]
-		if c.value == "null" && v != nil || c.value != "null" && strings.Trim(c.value, `"`) != text(v) {
-			return false
-		}
+// askValue asks for one of the values of the status.
+func (p *Proposal) askValue(flag, text string, values []value) {
+	q := Question{Flag: flag, Text: fmt.Sprintf(text, p.table.Name, p.from.Name)}
+	for _, v := range values {
+		q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
 	}
-	return true
+	p.ask(q)
 }
 
 // chooseUnpaid chooses the value of unpaid orders.
-func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn, a Answers) (from, why string) {
-	if a.Unpaid != "" {
-		return a.Unpaid, "unpaid by --unpaid"
+func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
+	choose := func(v, why string) { p.from.value, p.from.why = v, why }
+	if p.a.Unpaid != "" {
+		choose(p.a.Unpaid, "unpaid by --unpaid")
+		return
 	}
 	sure, first, new := s.with(unpaid), s.with(fresh), s.waiting()
 	// Nearly all orders that another column calls unpaid, and that are not closed, have one value: that of new orders.
 	for _, other := range all {
-		said, own, counts, n := other.with(unpaid), p.table.rows.of(s.name), map[string]int{}, 0
-		if other.name == s.name || len(said) != 1 || len(other.with(paid)) == 0 || len(sure) > 0 {
+		said := other.with(unpaid)
+		if other.column == s.column || len(said) != 1 || len(other.with(paid)) == 0 || len(sure) > 0 {
 			continue
 		}
-		for i, v := range p.table.rows.of(other.name) {
-			if m := s.find(text(own[i])).says; text(v) == said[0].text && m != closed && m != timedOut {
-				n++
-				counts[text(own[i])]++
-			}
-		}
-		for v, got := range counts {
-			if got*20 >= n*19 && n >= 10 && s.find(v).says != paid {
-				return v, fmt.Sprintf("unpaid: %d of %d orders with %s %s", got, n, other.name, said[0].name())
-			}
+		counts, n, usual := s.count(func(row int) bool { return text(other.rows[row]) == said[0].text && !s.find(text(s.rows[row])).ended() })
+		if usual != "" && n >= 10 && s.find(usual).says != paid {
+			choose(usual, fmt.Sprintf("unpaid: %d of %d orders with %s %s", counts[usual], n, other.Name, said[0].name()))
+			return
 		}
 	}
 	tells := slices.ContainsFunc(s.values, func(v value) bool { return v.share() > 0.9 && v.rows > 10 }) // the rows tell which orders are paid
 	switch {
 	case len(sure) == 1:
-		return sure[0].text, "unpaid: " + sure[0].String()
+		choose(sure[0].text, "unpaid: "+sure[0].String())
 	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && tells:
-		return first[0].text, "unpaid: none is paid, " + first[0].String()
+		choose(first[0].text, "unpaid: none is paid, "+first[0].String())
 	case len(sure) == 0 && new.rows > 0 && tells:
-		return new.text, "unpaid: none is paid and nearly all are new, " + new.String()
+		choose(new.text, "unpaid: none is paid and nearly all are new, "+new.String())
+	default:
+		p.askValue("unpaid", "which value of %s.%s have orders that wait for their payment?", s.values)
 	}
-	q := Question{Flag: "unpaid", Text: fmt.Sprintf("which value of %s.%s have orders that wait for their payment?", p.table.Name, p.status.column)}
-	for _, v := range s.values {
-		q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
-	}
-	p.ask(q)
-	return "", ""
 }
 
 // chooseClosed chooses the value that a close writes.
-func (p *Proposal) chooseClosed(s statusColumn, a Answers) (to, why string) {
+func (p *Proposal) chooseClosed(s statusColumn) {
+	choose := func(v, why string) { p.to.value, p.to.why = v, why }
 	byTime, cancelled := s.with(timedOut), s.with(closed)
 	switch {
-	case a.Closed != "":
-		return a.Closed, "closed by --closed"
+	case p.a.Closed != "":
+		choose(p.a.Closed, "closed by --closed")
+		return
 	case len(byTime) == 1:
-		return byTime[0].text, "closed by time: " + byTime[0].String()
+		choose(byTime[0].text, "closed by time: "+byTime[0].String())
+		return
 	case len(byTime) == 0 && len(cancelled) == 1:
-		return cancelled[0].text, "closed: " + cancelled[0].String()
+		choose(cancelled[0].text, "closed: "+cancelled[0].String())
+		return
 	case len(byTime) == 0:
 		for _, words := range []string{"关闭|guanbi", "cancel|取消|quxiao", "close"} {
 			best := slices.DeleteFunc(slices.Clone(cancelled), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
 			if len(best) == 1 {
 				p.doubt("a close writes %s; these values mean nearly the same: %s", best[0].name(), names(cancelled))
-				return best[0].text, "closed: " + best[0].String()
+				choose(best[0].text, "closed: "+best[0].String())
+				return
 			} else if len(best) > 1 {
 				break
 			}
 		}
 	}
-	q := Question{Flag: "closed", Text: fmt.Sprintf("which value of %s.%s shall a closed order get?", p.table.Name, p.status.column)}
-	for _, v := range s.values {
-		if v.text != p.status.from && v.says != paid && v.share() < 0.5 {
-			q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
-		}
+	values := slices.DeleteFunc(slices.Clone(s.values), func(v value) bool { return v.text == p.from.value || v.says == paid || v.share() >= 0.5 })
+	if len(values) == 0 {
+		p.refuse("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; "+
+			"or write the mapping by hand if a close is written elsewhere", p.table.Name, s.Name, names(s.values))
 	}
-	if len(q.Choices) == 0 {
-		p.Refused = fmt.Sprintf("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; "+
-			"or write the mapping by hand if a close is written elsewhere",
-			p.table.Name, p.status.column, names(s.values))
-	}
-	p.ask(q)
-	return "", ""
+	p.askValue("closed", "which value of %s.%s shall a closed order get?", values)
 }
 
-// excludePaid adds the conditions that no mark calls an unpaid order paid: by its words, or because nearly all unpaid orders have a value that few
-// paid ones have.
-func (p *Proposal) excludePaid(own []any, all []statusColumn, marks []string) {
-	for _, mark := range all {
-		if !slices.Contains(marks, mark.name) || p.table.real(mark.name) == p.status.column {
-			continue
+// excludePaid adds the condition that a mark does not call an unpaid order paid: by its words, or because nearly all unpaid orders have a value that
+// few paid ones have.
+func (p *Proposal) excludePaid(mark statusColumn) {
+	open, n, usual := mark.count(p.from.in)
+	done, nDone, _ := mark.count(func(row int) bool { return slices.Contains(p.paid, text(p.from.rows[row])) })
+	said := mark.with(unpaid)
+	if len(said) == 1 && (n == 0 || open[said[0].text] > 0) {
+		usual = said[0].text
+	} else if usual == "" || done[usual]*2 > nDone || n < 10 {
+		if len(mark.with(paid)) > 0 {
+			p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.Name)
 		}
-		open, done, n, most := map[string]int{}, map[string]int{}, 0, ""
-		for i, v := range p.table.rows.of(mark.name) {
-			if text(own[i]) == p.status.from {
-				n++
-				if open[text(v)]++; open[text(v)] > open[most] {
-					most = text(v)
-				}
-			} else if slices.Contains(p.status.paid, text(own[i])) {
-				done[text(v)]++
-				done[""]++
-			}
-		}
-		said := mark.with(unpaid)
-		if len(said) == 1 && (n == 0 || open[said[0].text] > 0) {
-			most = said[0].text
-		} else if open[most]*20 < n*19 || done[most]*2 > done[""] || n < 10 {
-			if len(mark.with(paid)) > 0 {
-				p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.name)
-			}
-			continue
-		}
-		why := fmt.Sprintf("%d of %d unpaid orders have it", open[most], n)
-		p.where = append(p.where, condition{p.table.real(mark.name), literal(most, p.table.Columns[mark.name]), why})
+		return
 	}
-}
-
-// literal writes a value of a column for topics.yaml.
-func literal(v string, c mapping.Column) string {
-	if isInteger(c) {
-		return v
-	}
-	return fmt.Sprintf("%q", v)
+	p.where = append(p.where, condition{column: mark.column, value: usual, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
 }

@@ -14,76 +14,95 @@ import (
 // timeChoice is a column with times, how to read it, and the evidence.
 type timeChoice struct {
 	mapping.TimeColumn
+	of  *column
 	why string
+	at  []time.Time // of the rows read; the zero time: none
 }
 
-// kindOf returns how a column holds times, without the zone; false: it holds none.
-func kindOf(c mapping.Column, values []any) (kind mapping.TimeColumn, ok bool) {
-	if !isInteger(c) {
-		precision := map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)]
-		return mapping.TimeColumn{Type: mapping.TimeType(c.Type), Precision: precision}, true
+// zoned says that the times are points in time: a DATETIME needs a zone.
+func (t *timeChoice) zoned() bool { return t.Type != mapping.DateTime || t.Zone != "" }
+
+func (t *timeChoice) in(row int) time.Time {
+	if row < len(t.at) {
+		return t.at[row]
 	}
-	n, of := 0, map[mapping.TimeType]int{}
+	return time.Time{}
+}
+
+// timeIn reads a column as times, in the zone of the creation time; false: it holds none.
+func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
+	t = timeChoice{TimeColumn: mapping.TimeColumn{Column: c.Name, Type: mapping.TimeType(c.Type)}, of: c, why: strings.ToUpper(c.Type)}
+	if isInteger(c) {
+		t.Type, ok = unit(c.rows)
+	} else {
+		t.Precision, ok = map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)], true
+	}
+	if t.Type == mapping.DateTime {
+		t.Zone = p.created.Zone
+	}
+	t.decode()
+	return t, ok
+}
+
+// unit returns the unit of unix times; false: they are none.
+func unit(values []any) (mapping.TimeType, bool) {
+	n, seconds, millis := 0, 0, 0
 	for _, v := range values {
-		if x := number(v); x != 0 {
+		x := number(v)
+		if x != 0 {
 			n++
-			for t, unit := range map[mapping.TimeType]float64{mapping.UnixSeconds: 1, mapping.UnixMillis: 1000} {
-				if x > 9e8*unit && x < 5e9*unit {
-					of[t]++
-				}
-			}
+		}
+		if x > 9e8 && x < 5e9 {
+			seconds++
+		} else if x > 9e11 && x < 5e12 {
+			millis++
 		}
 	}
-	for t, got := range of {
-		if got*100 >= n*98 {
-			return mapping.TimeColumn{Type: t}, true
-		}
+	if millis > 0 && millis*100 >= n*98 {
+		return mapping.UnixMillis, true
 	}
-	return mapping.TimeColumn{Type: mapping.UnixSeconds}, n == 0 && len(values) == 0
+	return mapping.UnixSeconds, len(values) == 0 || seconds > 0 && seconds*100 >= n*98
 }
 
-// instants decodes the values of a column; the zero time: none.
-func instants(t mapping.TimeColumn, values []any) []time.Time {
-	all := make([]time.Time, len(values))
-	if t.Type == mapping.DateTime && t.Zone == "" {
-		t.Zone = "UTC" // not known yet: ages are wrong by some hours
+func (t *timeChoice) decode() {
+	known := t.TimeColumn
+	if !t.zoned() {
+		known.Zone = "UTC" // not known yet: ages are wrong by some hours
 	}
-	codec, err := t.Codec()
+	codec, err := known.Codec()
 	if err != nil {
-		return all
+		return
 	}
-	for i, v := range values {
+	t.at = make([]time.Time, len(t.of.rows))
+	for row, v := range t.of.rows {
 		if s, is := v.(string); is {
 			v = []byte(s)
 		}
 		if at, ok, err := codec.Decode(v); ok && err == nil {
-			all[i] = at
+			t.at[row] = at
 		}
 	}
-	return all
 }
 
 // chooseCreated chooses the time of creation, and the zone of all times of the table.
-func (p *Proposal) chooseCreated(f *Facts, a Answers) {
-	t := p.table
-	for _, column := range t.ranked("created", isTime) {
-		values := t.rows.of(column)
-		kind, ok := kindOf(t.Columns[column], values)
-		if part, n := share(values, nil); !ok || n > 0 && part < 0.9 {
+func (p *Proposal) chooseCreated() {
+	for _, c := range p.table.ranked("created") {
+		created, ok := p.timeIn(c)
+		if part, n := c.share(anyRow); !ok || n > 0 && part < 0.9 {
 			continue
 		}
-		if len(values) == 0 && isInteger(t.Columns[column]) {
-			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", t.Name, column)
+		p.created = created
+		if len(c.rows) == 0 && isInteger(c) {
+			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", p.table.Name, c.Name)
 		}
-		kind.Column = t.real(column)
-		p.created = timeChoice{TimeColumn: kind, why: strings.ToUpper(t.Columns[column].Type)}
-		if at := instants(kind, values); kind.Type != mapping.DateTime && len(at) > 2 && at[2].After(f.Now.Add(10*time.Minute)) {
-			p.doubt("%s has times in the future, such as %s: the shop's connections have another time zone than %s says, and orders would close late", column,
-				at[2].Format(time.RFC3339), kind.Type)
+		if at := created.in(2); created.Type != mapping.DateTime && at.After(p.f.Now.Add(10*time.Minute)) {
+			p.doubt("%s has times in the future, such as %s: the shop's connections have another time zone than %s says, and orders would close late", c.Name,
+				at.Format(time.RFC3339), created.Type)
 		}
-		switch kind.Type {
+		switch created.Type {
 		case mapping.DateTime:
-			p.chooseZone(f, a, values)
+			p.chooseZone()
+			p.created.decode()
 		case mapping.UnixSeconds:
 			p.created.why += ", seconds since 1970 by its values"
 		case mapping.UnixMillis:
@@ -93,32 +112,36 @@ func (p *Proposal) chooseCreated(f *Facts, a Answers) {
 	}
 }
 
-// noDST are the zones of which an offset alone is enough: no region there changes its clocks.
+// noDST says that an offset alone is enough: no region that has it changes its clocks.
 func noDST(offset time.Duration) bool {
 	return offset == 0 || offset >= 4*time.Hour && offset <= 9*time.Hour+30*time.Minute && offset != 5*time.Hour
 }
 
-// offsets are those of time zones that are no whole hours.
+// offsets are those of time zones that are no whole hours, in minutes.
 var offsets = []time.Duration{-9*60 - 30, -3*60 - 30, 3*60 + 30, 4*60 + 30, 5*60 + 30, 5*60 + 45, 6*60 + 30, 8*60 + 45, 9*60 + 30, 10*60 + 30}
 
 // chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
-func (p *Proposal) chooseZone(f *Facts, a Answers, values []any) {
-	var newest time.Time
-	var all []time.Time
-	for _, v := range values {
-		if at, is := v.(time.Time); is && at.Before(f.Now.Add(15*time.Hour)) {
-			all = append(all, at)
-		}
-	}
-	if slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) }); len(all) > 0 {
-		newest = all[min(2, len(all)-1)] // a wrong clock may have written one or two
-	}
-	if a.Zone != "" {
-		p.created.Zone, p.created.why = a.Zone, p.created.why+", in the zone of --zone"
+func (p *Proposal) chooseZone() {
+	if p.a.Zone != "" {
+		p.created.Zone, p.created.why = p.a.Zone, p.created.why+", in the zone of --zone"
 		return
 	}
-	written := time.Date(newest.Year(), newest.Month(), newest.Day(), newest.Hour(), newest.Minute(), newest.Second(), 0, time.UTC)
-	ahead := written.Sub(f.Now)
+	var all []time.Time
+	for _, v := range p.created.of.rows {
+		if at, is := v.(time.Time); is && at.Before(p.f.Now.Add(15*time.Hour)) {
+			all = append(all, time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.UTC))
+		}
+	}
+	q := Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
+		p.table.Name, p.created.Column)}
+	if len(all) == 0 {
+		q.Numbers = []string{"the table has no rows to compare with the clock"}
+		p.ask(q)
+		return
+	}
+	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
+	newest := all[min(2, len(all)-1)] // a wrong clock may have written one or two
+	ahead := newest.Sub(p.f.Now)
 	offset := time.Duration(math.MaxInt64)
 	for h := -11; h <= 14; h++ {
 		for _, o := range append([]time.Duration{time.Duration(h) * 60}, offsets...) {
@@ -128,113 +151,91 @@ func (p *Proposal) chooseZone(f *Facts, a Answers, values []any) {
 		}
 	}
 	age := offset - ahead
-	zone, shown := zoneName(offset)
-	q := Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
-		p.table.Name, p.created.Column)}
-	switch {
-	case newest.IsZero():
-		q.Numbers = []string{"the table has no rows to compare with the clock"}
+	switch zone := zoneName(offset); {
 	case age > 20*time.Minute || ahead < -12*time.Hour:
-		q.Numbers = []string{fmt.Sprintf("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row",
-			written.Format("2006-01-02 15:04:05"), f.Now.Format("2006-01-02 15:04:05"))}
+		q.Numbers = []string{fmt.Sprintf("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))}
+		p.ask(q)
 	case !noDST(offset):
-		q.Numbers = []string{fmt.Sprintf("%s now, by its newest row; but zones with that offset may have summer time: name the place", shown)}
+		q.Numbers = []string{fmt.Sprintf("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)}
+		p.ask(q)
 	default:
 		p.created.Zone = zone
-		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", shown, age.Round(time.Second))
-		return
+		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
 	}
-	p.ask(q)
 }
 
-// zoneName writes an offset for topics.yaml, and for people.
-func zoneName(offset time.Duration) (zone, shown string) {
+// zoneName writes an offset for topics.yaml.
+func zoneName(offset time.Duration) string {
 	if offset == 0 {
-		return "UTC", "UTC"
+		return "UTC"
 	}
-	sign, d := '+', offset
-	if d < 0 {
-		sign, d = '-', -d
-	}
-	zone = fmt.Sprintf("%c%02d:%02d", sign, int(d.Hours()), int(d.Minutes())%60)
-	return zone, strings.TrimSuffix(fmt.Sprintf("UTC%c%d:%02d", sign, int(d.Hours()), int(d.Minutes())%60), ":00")
+	return time.Time{}.In(time.FixedZone("", int(offset.Seconds()))).Format("-07:00")
 }
 
 // delays are those that shops have, in minutes.
 var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 720, 1440, 2880, 4320, 10_080, 20_160, 43_200}
 
-// after returns how long after its creation each of the orders has another time, sorted.
-func (p *Proposal) after(t timeChoice, of func(i int) bool) (all []time.Duration) {
-	created := instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column)))
-	for i, at := range instants(t.TimeColumn, p.table.rows.of(strings.ToLower(t.Column))) {
-		if of(i) && !at.IsZero() && !created[i].IsZero() {
-			all = append(all, at.Sub(created[i]))
+// after returns how long after its creation each of the unpaid orders has another time, sorted.
+func (p *Proposal) after(t timeChoice) (all []time.Duration) {
+	for row, at := range t.at {
+		if created := p.created.in(row); p.unpaid(row) && !at.IsZero() && !created.IsZero() {
+			all = append(all, at.Sub(created))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// timeIn reads a further column as a time, in the zone of the creation time.
-func (p *Proposal) timeIn(column string) (t timeChoice, ok bool) {
-	kind, ok := kindOf(p.table.Columns[column], p.table.rows.of(column))
-	if kind.Column = p.table.real(column); kind.Type == mapping.DateTime {
-		kind.Zone = p.created.Zone
-	}
-	return timeChoice{TimeColumn: kind, why: strings.ToUpper(p.table.Columns[column].Type)}, ok
-}
-
 // chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
-func (p *Proposal) chooseDue(f *Facts, a Answers) {
-	t, open := p.table, p.status.is(unpaid)
-	for _, column := range t.ranked("due", isTime) {
-		due, ok := p.timeIn(column)
-		if !ok || t.Columns[column].OnUpdate || t.Columns[column].DefaultNow || p.created.Column == "" {
-			continue
-		}
-		if due.Type == mapping.DateTime && due.Zone == "" { // the creation time needs none
-			if due.Zone = a.Zone; a.Zone == "" {
-				p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", t.Name, due.Column)})
-				return
+func (p *Proposal) chooseDue() {
+	if p.created.of != nil {
+		for _, c := range p.table.ranked("due") {
+			due, ok := p.timeIn(c)
+			if !ok || c.OnUpdate || c.DefaultNow {
+				continue
 			}
-		}
-		ages, unpaidRows := p.after(due, open), 0
-		for i := range t.rows.values {
-			if open(i) {
-				unpaidRows++
+			if !due.zoned() { // the creation time needs none
+				if due.Zone = p.a.Zone; due.Zone == "" {
+					p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
+					return
+				}
+				due.decode()
 			}
+			ages := p.after(due)
+			_, unpaidRows := c.share(p.unpaid)
+			if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
+				continue // not the time until which an order may stay unpaid
+			}
+			middle := ages[len(ages)/2]
+			due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
+			if p.due = due; p.delay == 0 {
+				p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+c.Name+" has it"
+			}
+			return
 		}
-		if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
-			continue // not the time until which an order may stay unpaid
-		}
-		middle := ages[len(ages)/2]
-		due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
-		if p.due = due; p.delay == 0 {
-			p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+due.Column+" has it"
-		}
-		return
 	}
-	if p.created.Column == "" {
-		p.Refused = fmt.Sprintf("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
-			"Add a column of type DATETIME, and map it by docs/mapping.md", t.Name)
-		return
-	}
-	for _, column := range t.ranked("placed", isTime) { // a cart may be made hours before it is an order
-		at, ok := p.timeIn(column)
-		set, n := share(t.rows.of(column), open)
-		late := p.after(at, open)
-		if ok && n > 0 && set > 0.99 && (at.Type != mapping.DateTime || at.Zone != "") && len(late) > 0 && late[0] >= 0 && !t.Columns[column].OnUpdate {
+	for _, c := range p.table.ranked("placed") { // a cart may be made hours before it is an order
+		at, ok := p.timeIn(c)
+		set, n := c.share(p.unpaid)
+		late := p.after(at)
+		if ok && n > 0 && set > 0.99 && at.zoned() && len(late) > 0 && late[0] >= 0 && !c.OnUpdate {
 			at.why += fmt.Sprintf(", set in all unpaid orders, and up to %s after %s", short(late[len(late)-1]), p.created.Column)
 			p.created = at
 			break
 		}
 	}
-	if c := p.created; c.Type == mapping.DateTime && strings.Contains(c.Zone, "/") && changesClocks(c.Zone, f.Now) {
-		p.Refused = fmt.Sprintf("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+
-			"docs/mapping.md, A table without due times", t.Name, c.Column, c.Zone)
-		return
+	switch c := p.created; {
+	case c.of == nil:
+		p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
+			"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
+	case strings.Contains(c.Zone, "/") && changesClocks(c.Zone, p.f.Now):
+		p.refuse("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+
+			"docs/mapping.md, A table without due times", p.table.Name, c.Column, c.Zone)
+	case p.delay > 0:
+		p.why["delay"] = "--delay"
+	default:
+		p.chooseDelay()
 	}
-	p.chooseDelay(f, a)
 }
 
 func changesClocks(zone string, now time.Time) bool {
@@ -248,33 +249,28 @@ func changesClocks(zone string, now time.Time) bool {
 }
 
 // chooseDelay looks how long unpaid orders stay open today.
-func (p *Proposal) chooseDelay(f *Facts, a Answers) {
-	if a.Delay > 0 {
-		p.delay, p.why["delay"] = a.Delay, "--delay"
-		return
-	}
-	open, shut := p.status.is(unpaid), p.status.is(closed)
+func (p *Proposal) chooseDelay() {
 	var waiting, ended []time.Time
 	var newest time.Time
-	for i, at := range instants(p.created.TimeColumn, p.table.rows.of(strings.ToLower(p.created.Column))) {
-		if at.After(newest) && !at.After(f.Now) {
+	for row, at := range p.created.at {
+		if at.After(newest) && !at.After(p.f.Now) {
 			newest = at
 		}
-		if open(i) && !at.IsZero() {
+		if p.unpaid(row) && !at.IsZero() {
 			waiting = append(waiting, at)
-		} else if shut(i) && !at.IsZero() {
+		} else if p.to.in(row) && !at.IsZero() {
 			ended = append(ended, at)
 		}
 	}
 	// Rows that nobody adds to any more get older, and what is right for the clock is wrong for them.
-	d, n := usualDelay(waiting, ended, f.Now)
+	d, n := usualDelay(waiting, ended, p.f.Now)
 	if then, _ := usualDelay(waiting, ended, newest); then == d && d > 0 {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
 		return
 	}
 	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
 	if slices.SortFunc(waiting, time.Time.Compare); len(waiting) > 0 {
-		age := func(i int) string { return short(f.Now.Sub(waiting[len(waiting)-1-i])) }
+		age := func(i int) string { return short(p.f.Now.Sub(waiting[len(waiting)-1-i])) }
 		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(waiting), age(0), age(len(waiting)/2),
 			age(len(waiting)-1))}
 	}

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // write writes topics.yaml.
-func (p *Proposal) write(a Answers) string {
+func (p *Proposal) write() string {
 	var b strings.Builder
 	line := func(text, why string) {
 		b.WriteString(text)
@@ -22,146 +21,128 @@ func (p *Proposal) write(a Answers) string {
 		}
 		b.WriteString("\n")
 	}
-	t := p.table
+	t, delay := p.table, config.FormatDuration(p.delay)
 	line("# orderclose on the table "+t.Name+". Behind each choice is its evidence; docs/mapping.md has every key.", "")
-	if p.due.Column == "" {
-		line("delays: {default: "+config.FormatDuration(p.delay)+"}", p.why["delay"])
-	} else {
-		line("delays: {default: "+config.FormatDuration(p.delay)+"}", p.why["delay"]+"; only "+p.due.Column+" decides when an order closes")
+	if p.due.of != nil {
+		p.why["delay"] += "; only " + p.due.Column + " decides when an order closes"
 	}
-	if a.Kafka {
+	line("delays: {default: "+delay+"}", p.why["delay"])
+	if p.a.Kafka {
 		line("buckets: "+buckets(p.delay), "the topics in which records wait")
 	}
 	line("orders:", "")
-	line("  table: "+name(p.pattern), p.why["table"])
-	line("  id: "+key(t.real(p.id.column), p.idType, p.id.index), p.why["id"])
-	status := fmt.Sprintf("  status: {column: %s, from: %s, to: %s", name(p.status.column), p.value(p.status.from), p.value(p.status.to))
-	for _, list := range []struct {
-		key    string
-		values []string
-	}{{"paid", p.status.paid}, {"closed", p.status.closed}} {
-		if len(list.values) > 0 {
-			var all []string
-			for _, v := range list.values {
-				all = append(all, p.value(v))
-			}
-			status += ", " + list.key + ": [" + strings.Join(all, ", ") + "]"
-		}
-	}
-	line(status+"}", p.why["status"])
-	if p.due.Column != "" {
-		line("  due: "+column("column", p.due.TimeColumn), p.due.why)
-		if p.created.Column != "" {
-			line("  created: "+column("column", p.created.TimeColumn), p.created.why)
-		}
+	line("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
+	line("  id: "+p.id.asKey(), p.why["id"])
+	line("  status: "+flow("column", quoted(p.from.Name), "from", p.from.String(), "to", p.to.String(), "paid", p.values(p.paid), "closed", p.values(p.closed)),
+		p.why["status"])
+	if p.due.of != nil {
+		line("  due: "+p.due.flow("column"), p.due.why)
+		line("  created: "+p.created.flow("column"), p.created.why)
 	} else {
-		line("  due: "+column("from", p.created.TimeColumn), p.created.Column+" + "+config.FormatDuration(p.delay)+"; "+p.created.why)
+		line("  due: "+p.created.flow("from"), p.created.Column+" + "+delay+"; "+p.created.why)
 	}
-	if p.closed.Column != "" {
-		line("  closed_at: "+column("column", p.closed.TimeColumn), "set in no unpaid order")
+	if p.shut.of != nil {
+		line("  closed_at: "+p.shut.flow("column"), p.shut.why)
 	}
-	for key, list := range map[string][]condition{"where": p.where, "set": p.set} {
-		var all, why []string
-		for _, c := range list {
-			all, why = append(all, name(c.column)+": "+c.value), append(why, c.column+": "+c.why)
+	for _, list := range []struct {
+		key        string
+		conditions []condition
+	}{{"where", p.where}, {"set", p.set}} {
+		var pairs, why []string
+		for _, c := range list.conditions {
+			pairs, why = append(pairs, quoted(c.Name), c.String()), append(why, c.Name+": "+c.why)
 		}
-		if len(list) > 0 {
-			line("  "+key+": {"+strings.Join(all, ", ")+"}", strings.Join(why, "; "))
-		}
-	}
-	for _, k := range []string{"category", "lock"} {
-		if c := p.columns[k]; c != "" {
-			line("  "+k+": "+name(c), p.why[k])
+		if len(pairs) > 0 {
+			line("  "+list.key+": "+flow(pairs...), strings.Join(why, "; "))
 		}
 	}
-	p.writeStock(line)
-	if p.table.Pattern != "" {
+	if p.category != nil {
+		line("  category: "+quoted(p.category.Name), p.why["category"])
+	}
+	if p.lock != nil {
+		line("  lock: "+quoted(p.lock.Name), "its name: code that locks optimistically sees each close")
+	}
+	if p.items == nil {
+		line("  items: none", "no table of lines with a SKU and whole quantities")
+	} else {
+		i := p.items
+		line("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", quoted(i.order.Name), "sku", quoted(i.sku.Name),
+			"quantity", quoted(i.quantity.Name)), i.why)
+	}
+	if len(p.stock) == 0 {
+		line("  stock: none", p.why["stock"])
+	} else {
+		line("  stock:", "")
+	}
+	for _, s := range p.stock {
+		text := []string{"table", quoted(s.table.Name), "sku", s.key.asKey()}
+		if s.line != p.items.sku {
+			text = append(text, "line", quoted(s.line.Name))
+		}
+		if s.available != nil {
+			text = append(text, "available", quoted(s.available.Name))
+		}
+		if s.reserved != nil {
+			text = append(text, "reserved", quoted(s.reserved.Name))
+		}
+		line("    - "+flow(text...), s.why)
+	}
+	if t.Pattern != "" {
 		zone := cmp.Or(p.created.Zone, "UTC")
-		line(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", p.table.Months))
+		line(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
 	}
 	return b.String()
 }
 
-func (p *Proposal) writeStock(line func(text, why string)) {
-	if p.items == nil {
-		line("  items: none", "no table of lines with a SKU and whole quantities")
-		line("  stock: none", "")
-		return
-	}
-	t := p.items.table
-	line(fmt.Sprintf("  items: {table: %s, order: %s, sku: %s, quantity: %s}", name(cmp.Or(t.Pattern, t.Name)), name(t.real(p.items.order)),
-		name(t.real(p.items.sku)), name(t.real(p.items.quantity))), p.items.why)
-	if len(p.stock) == 0 {
-		line("  stock: none", cmp.Or(p.why["stock"], "no table with the stock was found; the event of a close lists what to release"))
-		return
-	}
-	line("  stock:", "")
-	for _, s := range p.stock {
-		text := fmt.Sprintf("    - {table: %s, sku: %s", name(s.table.Name), key(s.table.real(s.key), keyType(s.table.Columns[s.key]), s.index))
-		if s.line != p.items.sku {
-			text += ", line: " + name(t.real(s.line))
-		}
-		if s.available != "" {
-			text += ", available: " + name(s.table.real(s.available))
-		}
-		if s.reserved != "" {
-			text += ", reserved: " + name(s.table.real(s.reserved))
-		}
-		line(text+"}", s.why)
-	}
-}
-
 // buckets returns the lengths of buckets for a delay.
 func buckets(delay time.Duration) string {
-	all := []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour}
-	all = slices.DeleteFunc(all, func(d time.Duration) bool { return d > max(delay, time.Minute) })
-	var texts []string
-	for _, d := range all {
-		texts = append(texts, config.FormatDuration(d))
+	var all []string
+	for _, d := range []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour} {
+		if d <= max(delay, time.Minute) {
+			all = append(all, config.FormatDuration(d))
+		}
 	}
-	return "[" + strings.Join(texts, ", ") + "]"
+	return "[" + strings.Join(all, ", ") + "]"
 }
 
-func keyType(c mapping.Column) mapping.KeyType {
-	switch {
-	case isInteger(c):
-		return mapping.Integer
-	case c.Type == "uuid":
-		return mapping.UUID
+// flow writes pairs of a key and its value; those without a value are left out.
+func flow(pairs ...string) string {
+	var all []string
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			all = append(all, pair[0]+": "+pair[1])
+		}
 	}
-	return mapping.Text
+	return "{" + strings.Join(all, ", ") + "}"
 }
 
 // plain are names that YAML reads as text.
 var plain = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_.$]*$`)
 
-// name writes a name, in quotes if YAML would read something else.
-func name(s string) string {
-	if plain.MatchString(s) && !slices.Contains(words("y n yes no on off true false null"), strings.ToLower(s)) {
-		return s
+// quoted writes a name, in quotes if YAML would read something else.
+func quoted(name string) string {
+	if name == "" || plain.MatchString(name) && !slices.Contains(words("y n yes no on off true false null"), strings.ToLower(name)) {
+		return name
 	}
-	return fmt.Sprintf("%q", s)
+	return fmt.Sprintf("%q", name)
 }
 
-func key(column string, t mapping.KeyType, index string) string {
-	text := "{column: " + name(column) + ", type: " + string(t)
-	if index != "" {
-		text += ", index: " + name(index)
+func (t *timeChoice) flow(of string) string {
+	zone := t.Zone
+	if zone != "" {
+		zone = fmt.Sprintf("%q", zone)
 	}
-	return text + "}"
+	return flow(of, quoted(t.Column), "type", string(t.Type), "zone", zone, "precision", string(t.Precision))
 }
 
-func column(of string, t mapping.TimeColumn) string {
-	text := "{" + of + ": " + name(t.Column) + ", type: " + string(t.Type)
-	if t.Zone != "" {
-		text += fmt.Sprintf(", zone: %q", t.Zone)
+// values writes values of the status.
+func (p *Proposal) values(of []string) string {
+	var all []string
+	for _, v := range of {
+		all = append(all, condition{column: p.from.column, value: v}.String())
 	}
-	if t.Precision != "" {
-		text += ", precision: " + string(t.Precision)
+	if len(all) == 0 {
+		return ""
 	}
-	return text + "}"
-}
-
-func (p *Proposal) value(v string) string {
-	return literal(v, p.table.Columns[strings.ToLower(p.status.column)])
+	return "[" + strings.Join(all, ", ") + "]"
 }
