@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,8 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
 	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
 	f.StringVar(&delay, "delay", "", "after how long an unpaid order closes, such as 30m or 1d")
+	f.StringVar(&a.Created, "created", "", "the column with the time of creation")
+	f.StringVar(&a.Due, "due", "", "the column with the time until which an order may be paid; or none")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
@@ -90,17 +93,27 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 		return Exit(Usage, err)
 	}
 	defer plain.Close()
-	facts, err := propose.Read(ctx, plain.Store, a.Table)
+	facts, err := propose.Read(ctx, plain.Store, a.Table, a.Created)
 	if err != nil {
 		return err
 	}
 	defer facts.Close()
 	p, input := facts.Propose(a), bufio.NewReader(c.env.Stdin)
 	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
-		if err := c.askOne(input, p.Questions[0], &a); err != nil {
+		next := a
+		err := c.askOne(ctx, input, p.Questions[0], &next)
+		if codeOf(err) == int(Findings) || ctx.Err() != nil {
 			return err
 		}
-		p = facts.Propose(a)
+		proposed := facts.Propose(next)
+		if err == nil && proposed.Refused != "" && p.Questions[0].Flag != "table" {
+			err = errors.New(proposed.Refused)
+		}
+		if err != nil {
+			c.note(err)
+			continue
+		}
+		a, p = next, proposed
 	}
 	r := initResult{Proposal: p}
 	switch {
@@ -123,9 +136,15 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 		}
 		c.note("wrote", c.config)
 	}
+	file, _ := c.env.LookupEnv(config.EnvConfig)
+	with := ""
+	if c.config != cmp.Or(file, defaultConfig) {
+		with = " --config " + c.config
+	}
 	return c.print(r, func(w io.Writer) {
 		if print {
 			fmt.Fprintln(w, p.YAML)
+			w = c.env.Stderr
 		}
 		for _, d := range p.Doubts {
 			fmt.Fprintln(w, "look at:", d)
@@ -134,8 +153,8 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 			fmt.Fprintln(w, "before migrate:", problem)
 		}
 		r.Preview.Print(w)
-		fmt.Fprintln(w, "\nNothing was changed. Next:\n  orderclose migrate\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m   # each day of a week, beside your present job")
+		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", with)
 	})
 }
 
@@ -172,10 +191,21 @@ func writeQuestions(w io.Writer, all []propose.Question) {
 }
 
 // askOne asks a question on the terminal.
-func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answers) error {
+func (c *common) askOne(ctx context.Context, input *bufio.Reader, q propose.Question, a *propose.Answers) error {
 	writeQuestions(c.env.Stderr, []propose.Question{q})
 	fmt.Fprint(c.env.Stderr, "> ")
-	answer, err := input.ReadString('\n')
+	var answer string
+	var err error
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		answer, err = input.ReadString('\n')
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-read:
+	}
 	if answer = strings.TrimSpace(answer); err != nil || answer == "" {
 		return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 	}
@@ -188,6 +218,8 @@ func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answ
 		a.Closed = answer
 	case "stock":
 		a.Stock = answer
+	case "due":
+		a.Due = answer
 	case "zone":
 		_, err = mapping.ParseZone(answer)
 		a.Zone = answer
