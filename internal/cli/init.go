@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,6 @@ import (
 func newInit(c *common) *cobra.Command {
 	var a propose.Answers
 	var print bool
-	var delay string
 	cmd := &cobra.Command{
 		Use:   "init [--table TABLE]",
 		Short: "Propose a topics.yaml for the tables of your shop",
@@ -38,13 +38,7 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 			if _, err := os.Stat(c.config); err == nil && !print {
 				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
 			}
-			if delay != "" {
-				var err error
-				if a.Delay, err = config.ParseDuration(delay); err != nil {
-					return Exit(Usage, fmt.Errorf("--delay %w", err))
-				}
-			}
-			return c.init(cmd.Context(), a, print)
+			return c.init(cmd, &a, print)
 		},
 	}
 	f := cmd.Flags()
@@ -52,11 +46,23 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
 	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
-	f.StringVar(&delay, "delay", "", "after how long an unpaid order closes, such as 30m or 1d")
+	f.Var((*delayFlag)(&a.Delay), "delay", "after how long an unpaid order closes, such as 30m or 1d")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
 	return cmd
+}
+
+// delayFlag is a duration as topics.yaml has it.
+type delayFlag time.Duration
+
+func (d *delayFlag) String() string { return "" }
+func (d *delayFlag) Type() string   { return "string" }
+
+func (d *delayFlag) Set(text string) error {
+	parsed, err := config.ParseDuration(text)
+	*d = delayFlag(parsed)
+	return err
 }
 
 // answers says that somebody can answer on a terminal: /dev/null is a device too.
@@ -77,7 +83,8 @@ type initResult struct {
 	Preview  *propose.Preview `json:"preview,omitempty"`
 }
 
-func (c *common) init(ctx context.Context, a propose.Answers, print bool) error {
+func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error {
+	ctx := cmd.Context()
 	servers, err := environ.Read(c.env.LookupEnv, environ.EnvDSN)
 	if err == nil {
 		err = servers.Require(environ.EnvDSN)
@@ -95,12 +102,19 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 		return err
 	}
 	defer facts.Close()
-	p, input := facts.Propose(a), bufio.NewReader(c.env.Stdin)
+	p, input := facts.Propose(*a), bufio.NewReader(c.env.Stdin)
 	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
-		if err := c.askOne(input, p.Questions[0], &a); err != nil {
-			return err
+		q := p.Questions[0]
+		writeQuestions(c.env.Stderr, p.Questions[:1])
+		fmt.Fprint(c.env.Stderr, "> ")
+		answer, err := input.ReadString('\n')
+		if answer = strings.TrimSpace(answer); err != nil || answer == "" {
+			return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 		}
-		p = facts.Propose(a)
+		if err := cmd.Flags().Set(q.Flag, answer); err != nil {
+			return Exit(Usage, err)
+		}
+		p = facts.Propose(*a)
 	}
 	r := initResult{Proposal: p}
 	switch {
@@ -169,33 +183,4 @@ func writeQuestions(w io.Writer, all []propose.Question) {
 			fmt.Fprintln(w, "    "+n)
 		}
 	}
-}
-
-// askOne asks a question on the terminal.
-func (c *common) askOne(input *bufio.Reader, q propose.Question, a *propose.Answers) error {
-	writeQuestions(c.env.Stderr, []propose.Question{q})
-	fmt.Fprint(c.env.Stderr, "> ")
-	answer, err := input.ReadString('\n')
-	if answer = strings.TrimSpace(answer); err != nil || answer == "" {
-		return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
-	}
-	switch q.Flag {
-	case "table":
-		a.Table = answer
-	case "unpaid":
-		a.Unpaid = answer
-	case "closed":
-		a.Closed = answer
-	case "stock":
-		a.Stock = answer
-	case "zone":
-		_, err = mapping.ParseZone(answer)
-		a.Zone = answer
-	case "delay":
-		a.Delay, err = config.ParseDuration(answer)
-	}
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	return nil
 }

@@ -39,7 +39,6 @@ var holding = map[string]func(*column) bool{
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
 	"method":   func(c *column) bool { return isInteger(c) || isText(c) },
-	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
 }
 
 // comparable says that ids of two columns can be the same.
@@ -122,6 +121,14 @@ func (t *Table) key() (found *column) {
 	return found
 }
 
+// numbered returns the key if it is a number; nil: it is none.
+func (t *Table) numbered() *column {
+	if key := t.key(); key != nil && isInteger(key) {
+		return key
+	}
+	return nil
+}
+
 // unique returns the name of the index that makes a column unique, as topics.yaml has it; false: none does.
 func (c *column) unique() (index string, ok bool) {
 	for _, i := range c.table.Indexes {
@@ -169,35 +176,18 @@ func number(v any) float64 {
 
 // holds says that a value is there: neither NULL nor zero, an empty text, or the zero date.
 func holds(v any) bool {
-	if t, is := v.(time.Time); is {
-		return t.Year() > 1970
-	}
 	s := text(v)
-	return s != "" && s != "0" && !strings.HasPrefix(s, "0000-00-00") && s != "false"
+	return s != "" && s != "0" && s != "false" && !slices.Contains([]string{"0000-", "0001-", "1970-"}, s[:min(len(s), 5)])
 }
 
 func anyRow(int) bool { return true }
 func noRow(int) bool  { return false }
 
-// share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
-func (c *column) share(of func(i int) bool) (part float64, n int) {
-	got := 0
-	for i, v := range c.rows {
-		if of(i) {
-			n++
-			if holds(v) {
-				got++
-			}
-		}
-	}
-	return float64(got) / float64(max(n, 1)), n
-}
-
 // count counts rows by the values of a column. usual is the value that nearly all have; "": none.
-func (c *column) count(of func(i int) bool) (counts map[string]int, n int, usual string) {
+func (c *column) count(of func(row int) bool) (counts map[string]int, n int, usual string) {
 	counts = map[string]int{}
-	for i, v := range c.rows {
-		if of(i) {
+	for row, v := range c.rows {
+		if of(row) {
 			n++
 			counts[text(v)]++
 		}
@@ -208,6 +198,17 @@ func (c *column) count(of func(i int) bool) (counts map[string]int, n int, usual
 		}
 	}
 	return counts, n, usual
+}
+
+// share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
+func (c *column) share(of func(row int) bool) (part float64, n int) {
+	counts, n, _ := c.count(of)
+	for v, got := range counts {
+		if holds(v) {
+			part += float64(got) / float64(n)
+		}
+	}
+	return part, n
 }
 
 // Labels of values in a comment: "0:unpaid,1:paid", "0->unpaid; 1->paid", "UNPAID-…", or the other way round.
@@ -232,19 +233,6 @@ func labels(comment string, numbers bool) map[string]string {
 		if all[m[value]] == "" {
 			all[m[value]] = strings.TrimRight(m[label], "：:=-> ")
 		}
-	}
-	return all
-}
-
-var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
-
-// enumValues returns the values of an enum.
-func enumValues(c *column) (all []string) {
-	if c.Type != "enum" {
-		return nil
-	}
-	for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
-		all = append(all, strings.ReplaceAll(m[1], "''", "'"))
 	}
 	return all
 }

@@ -221,7 +221,6 @@ func (p *Proposal) chooseOthers() {
 	if len(marks) > 0 {
 		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where", strings.Join(marks, ", "))
 	}
-	p.lock = t.first("version")
 }
 
 // later matches ways to pay that take days.

@@ -127,6 +127,8 @@ func (p *Proposal) paidMark(except *column) func(row int) bool {
 	return noRow
 }
 
+var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
+
 // statusColumn reads what the rows say of each value of a column.
 func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColumn {
 	s, at := statusColumn{column: c}, map[string]int{}
@@ -144,8 +146,10 @@ func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColu
 		}
 		return &s.values[at[v]]
 	}
-	for _, v := range enumValues(c) {
-		add(v)
+	if c.Type == "enum" {
+		for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
+			add(strings.ReplaceAll(m[1], "''", "'"))
+		}
 	}
 	for v := range c.labels {
 		if isInteger(c) {
@@ -279,29 +283,27 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 
 // chooseClosed chooses the value that a close writes.
 func (p *Proposal) chooseClosed(s statusColumn) {
-	choose := func(v, why string) { p.to.value, p.to.why = v, why }
-	byTime, cancelled := s.with(timedOut), s.with(closed)
-	switch {
-	case p.a.Closed != "":
-		choose(p.a.Closed, "closed by --closed")
+	if p.a.Closed != "" {
+		p.to.value, p.to.why = p.a.Closed, "closed by --closed"
 		return
-	case len(byTime) == 1:
-		choose(byTime[0].text, "closed by time: "+byTime[0].String())
-		return
-	case len(byTime) == 0 && len(cancelled) == 1:
-		choose(cancelled[0].text, "closed: "+cancelled[0].String())
-		return
-	case len(byTime) == 0:
+	}
+	best, why := s.with(timedOut), "closed by time: "
+	if len(best) == 0 {
+		best, why = s.with(closed), "closed: "
 		for _, words := range []string{"关闭|guanbi", "cancel|取消|quxiao", "close"} {
-			best := slices.DeleteFunc(slices.Clone(cancelled), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
-			if len(best) == 1 {
-				p.doubt("a close writes %s; these values mean nearly the same: %s", best[0].name(), names(cancelled))
-				choose(best[0].text, "closed: "+best[0].String())
-				return
-			} else if len(best) > 1 {
+			named := slices.DeleteFunc(slices.Clone(best), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
+			if len(named) == 1 && len(best) > 1 {
+				p.doubt("a close writes %s; these values mean nearly the same: %s", named[0].name(), names(best))
+				best = named
+			}
+			if len(named) > 0 {
 				break
 			}
 		}
+	}
+	if len(best) == 1 {
+		p.to.value, p.to.why = best[0].text, why+best[0].String()
+		return
 	}
 	values := slices.DeleteFunc(slices.Clone(s.values), func(v value) bool { return v.text == p.from.value || v.says == paid || v.share() >= 0.5 })
 	if len(values) == 0 {

@@ -224,28 +224,15 @@ func (p *Proposal) chooseDue() {
 			break
 		}
 	}
-	switch c := p.created; {
-	case c.of == nil:
+	switch {
+	case p.created.of == nil:
 		p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
 			"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
-	case strings.Contains(c.Zone, "/") && changesClocks(c.Zone, p.f.Now):
-		p.refuse("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+
-			"docs/mapping.md, A table without due times", p.table.Name, c.Column, c.Zone)
 	case p.delay > 0:
 		p.why["delay"] = "--delay"
 	default:
 		p.chooseDelay()
 	}
-}
-
-func changesClocks(zone string, now time.Time) bool {
-	loc, err := mapping.ParseZone(zone)
-	if err != nil {
-		return false
-	}
-	_, winter := time.Date(now.Year(), 1, 15, 0, 0, 0, 0, loc).Zone()
-	_, summer := time.Date(now.Year(), 7, 15, 0, 0, 0, 0, loc).Zone()
-	return winter != summer
 }
 
 // chooseDelay looks how long unpaid orders stay open today.
