@@ -193,7 +193,6 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	return nil
 }
 
-// describe reads the columns of a table and their comments.
 func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 	comments := mysqlComments
 	if f.postgres() {

@@ -18,7 +18,6 @@ type value struct {
 	rows, old, paid int     // old: older than a day; paid: with a time of payment, or a mark that they are paid
 }
 
-// share is how many of the orders are paid, between 0 and 1.
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
 
 func (v value) ended() bool { return v.says == closed || v.says == timedOut }
@@ -57,12 +56,9 @@ func (s statusColumn) with(all ...meaning) []value {
 	})
 }
 
-// find returns what is known of a value.
 func (s statusColumn) find(text string) value {
-	for _, v := range s.values {
-		if v.text == text {
-			return v
-		}
+	if i := slices.IndexFunc(s.values, func(v value) bool { return v.text == text }); i >= 0 {
+		return s.values[i]
 	}
 	return value{}
 }
@@ -177,7 +173,6 @@ func inOrder(a, b string) int {
 	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
-// chooseStatus chooses the column of the status and its values.
 func (p *Proposal) chooseStatus() {
 	t, marks := p.table, p.table.ranked("pay")
 	var all []statusColumn
@@ -239,7 +234,6 @@ func (p *Proposal) chooseStatus() {
 	}
 }
 
-// askValue asks for one of the values of the status.
 func (p *Proposal) askValue(flag, text string, values []value) {
 	q := Question{Flag: flag, Text: fmt.Sprintf(text, p.table.Name, p.from.Name)}
 	for _, v := range values {
@@ -248,7 +242,6 @@ func (p *Proposal) askValue(flag, text string, values []value) {
 	p.ask(q)
 }
 
-// chooseUnpaid chooses the value of unpaid orders.
 func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	choose := func(v, why string) { p.from.value, p.from.why = v, why }
 	if p.a.Unpaid != "" {
@@ -281,7 +274,6 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	}
 }
 
-// chooseClosed chooses the value that a close writes.
 func (p *Proposal) chooseClosed(s statusColumn) {
 	if p.a.Closed != "" {
 		p.to.value, p.to.why = p.a.Closed, "closed by --closed"

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// linesChoice is the table of lines.
 type linesChoice struct {
 	table                    *Table
 	order, id, sku, quantity *column // id: the column of orders that order holds

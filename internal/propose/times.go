@@ -110,6 +110,8 @@ func (p *Proposal) chooseCreated() {
 		}
 		return
 	}
+	p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
+		"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
 }
 
 // noDST says that an offset alone is enough: no region that has it changes its clocks.
@@ -132,11 +134,12 @@ func (p *Proposal) chooseZone() {
 			all = append(all, time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.UTC))
 		}
 	}
-	q := Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
-		p.table.Name, p.created.Column)}
+	ask := func(format string, args ...any) {
+		p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
+			p.table.Name, p.created.Column), Numbers: []string{fmt.Sprintf(format, args...)}})
+	}
 	if len(all) == 0 {
-		q.Numbers = []string{"the table has no rows to compare with the clock"}
-		p.ask(q)
+		ask("the table has no rows to compare with the clock")
 		return
 	}
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
@@ -153,11 +156,9 @@ func (p *Proposal) chooseZone() {
 	age := offset - ahead
 	switch zone := zoneName(offset); {
 	case age > 20*time.Minute || ahead < -12*time.Hour:
-		q.Numbers = []string{fmt.Sprintf("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))}
-		p.ask(q)
+		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
 	case !noDST(offset):
-		q.Numbers = []string{fmt.Sprintf("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)}
-		p.ask(q)
+		ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
@@ -188,31 +189,29 @@ func (p *Proposal) after(t timeChoice) (all []time.Duration) {
 
 // chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
 func (p *Proposal) chooseDue() {
-	if p.created.of != nil {
-		for _, c := range p.table.ranked("due") {
-			due, ok := p.timeIn(c)
-			if !ok || c.OnUpdate || c.DefaultNow {
-				continue
-			}
-			if !due.zoned() { // the creation time needs none
-				if due.Zone = p.a.Zone; due.Zone == "" {
-					p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
-					return
-				}
-				due.decode()
-			}
-			ages := p.after(due)
-			_, unpaidRows := c.share(p.unpaid)
-			if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
-				continue // not the time until which an order may stay unpaid
-			}
-			middle := ages[len(ages)/2]
-			due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
-			if p.due = due; p.delay == 0 {
-				p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+c.Name+" has it"
-			}
-			return
+	for _, c := range p.table.ranked("due") {
+		due, ok := p.timeIn(c)
+		if !ok || c.OnUpdate || c.DefaultNow {
+			continue
 		}
+		if !due.zoned() { // the creation time needs none
+			if due.Zone = p.a.Zone; due.Zone == "" {
+				p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
+				return
+			}
+			due.decode()
+		}
+		ages := p.after(due)
+		_, unpaidRows := c.share(p.unpaid)
+		if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
+			continue // not the time until which an order may stay unpaid
+		}
+		middle := ages[len(ages)/2]
+		due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
+		if p.due = due; p.delay == 0 {
+			p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+c.Name+" has it"
+		}
+		return
 	}
 	for _, c := range p.table.ranked("placed") { // a cart may be made hours before it is an order
 		at, ok := p.timeIn(c)
@@ -224,13 +223,7 @@ func (p *Proposal) chooseDue() {
 			break
 		}
 	}
-	switch {
-	case p.created.of == nil:
-		p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
-			"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
-	case p.delay > 0:
-		p.why["delay"] = "--delay"
-	default:
+	if p.why["delay"] = "--delay"; p.delay == 0 {
 		p.chooseDelay()
 	}
 }

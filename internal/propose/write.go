@@ -15,10 +15,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// write writes topics.yaml.
 func (p *Proposal) write() string {
 	var b strings.Builder
-	line := func(text, why string) {
+	add := func(text, why string) {
 		b.WriteString(text)
 		if why != "" {
 			b.WriteString(" # " + strings.Join(strings.Fields(why), " "))
@@ -26,76 +25,69 @@ func (p *Proposal) write() string {
 		b.WriteString("\n")
 	}
 	t, delay := p.table, config.FormatDuration(p.delay)
-	line("# orderclose on the table "+t.Name+". Behind each choice is its evidence; docs/mapping.md has every key.", "")
+	add("# orderclose on the table "+t.Name+". Behind each choice is its evidence; docs/mapping.md has every key.", "")
 	if p.due.of != nil {
 		p.why["delay"] += "; only " + p.due.Column + " decides when an order closes"
 	}
-	line("delays: {default: "+delay+"}", p.why["delay"])
+	add("delays: {default: "+delay+"}", p.why["delay"])
 	if p.a.Kafka {
-		line("buckets: "+buckets(p.delay), "the topics in which records wait")
+		add("buckets: "+buckets(p.delay), "the topics in which records wait")
 	}
-	line("orders:", "")
-	line("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
-	line("  id: "+p.id.asKey(), p.why["id"])
-	line("  status: "+flow("column", quoted(p.from.Name), "from", p.from.String(), "to", p.to.String(), "paid", p.values(p.paid), "closed", p.values(p.closed)),
+	add("orders:", "")
+	add("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
+	add("  id: "+p.id.asKey(), p.why["id"])
+	add("  status: "+flow("column", p.from.yaml(), "from", p.from.String(), "to", p.to.String(), "paid", p.values(p.paid), "closed", p.values(p.closed)),
 		p.why["status"])
 	if p.due.of != nil {
-		line("  due: "+p.due.flow("column"), p.due.why)
-		line("  created: "+p.created.flow("column"), p.created.why)
+		add("  due: "+p.due.flow("column"), p.due.why)
+		add("  created: "+p.created.flow("column"), p.created.why)
 	} else {
-		line("  due: "+p.created.flow("from"), p.created.Column+" + "+delay+"; "+p.created.why)
+		add("  due: "+p.created.flow("from"), p.created.Column+" + "+delay+"; "+p.created.why)
 	}
 	if p.shut.of != nil {
-		line("  closed_at: "+p.shut.flow("column"), p.shut.why)
+		add("  closed_at: "+p.shut.flow("column"), p.shut.why)
 	}
-	for _, list := range []struct {
-		key        string
-		conditions []condition
-	}{{"where", p.where}, {"set", p.set}} {
+	conditions := func(key string, of []condition) {
 		var pairs, why []string
-		for _, c := range list.conditions {
-			pairs, why = append(pairs, quoted(c.Name), c.String()), append(why, c.Name+": "+c.why)
+		for _, c := range of {
+			pairs, why = append(pairs, c.yaml(), c.String()), append(why, c.Name+": "+c.why)
 		}
-		if len(pairs) > 0 {
-			line("  "+list.key+": "+flow(pairs...), strings.Join(why, "; "))
+		if len(of) > 0 {
+			add(key+flow(pairs...), strings.Join(why, "; "))
 		}
 	}
+	conditions("  where: ", p.where)
+	conditions("  set: ", p.set)
 	if p.category != nil {
-		line("  category: "+quoted(p.category.Name), p.why["category"])
+		add("  category: "+p.category.yaml(), p.why["category"])
 	}
 	if p.items == nil {
-		line("  items: none", "no table of lines with a SKU and whole quantities")
+		add("  items: none", "no table of lines with a SKU and whole quantities")
 	} else {
 		i := p.items
-		line("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", quoted(i.order.Name), "sku", quoted(i.sku.Name),
-			"quantity", quoted(i.quantity.Name)), i.why)
+		add("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", i.order.yaml(), "sku", i.sku.yaml(),
+			"quantity", i.quantity.yaml()), i.why)
 	}
 	if len(p.stock) == 0 {
-		line("  stock: none", p.why["stock"])
+		add("  stock: none", p.why["stock"])
 	} else {
-		line("  stock:", "")
+		add("  stock:", "")
 	}
 	for _, s := range p.stock {
-		text := []string{"table", quoted(s.table.Name), "sku", s.key.asKey()}
-		if s.line != p.items.sku {
-			text = append(text, "line", quoted(s.line.Name))
+		line := s.line
+		if line == p.items.sku {
+			line = nil
 		}
-		if s.available != nil {
-			text = append(text, "available", quoted(s.available.Name))
-		}
-		if s.reserved != nil {
-			text = append(text, "reserved", quoted(s.reserved.Name))
-		}
-		line("    - "+flow(text...), s.why)
+		add("    - "+flow("table", quoted(s.table.Name), "sku", s.key.asKey(), "line", line.yaml(), "available", s.available.yaml(),
+			"reserved", s.reserved.yaml()), s.why)
 	}
 	if t.Pattern != "" {
 		zone := cmp.Or(p.created.Zone, "UTC")
-		line(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
+		add(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
 	}
 	return b.String()
 }
 
-// buckets returns the lengths of buckets for a delay.
 func buckets(delay time.Duration) string {
 	var all []string
 	for _, d := range []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour} {
@@ -128,6 +120,14 @@ func quoted(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
+// yaml writes the name of a column; "" for none.
+func (c *column) yaml() string {
+	if c == nil {
+		return ""
+	}
+	return quoted(c.Name)
+}
+
 func (t *timeChoice) flow(of string) string {
 	zone := t.Zone
 	if zone != "" {
@@ -136,7 +136,6 @@ func (t *timeChoice) flow(of string) string {
 	return flow(of, quoted(t.Column), "type", string(t.Type), "zone", zone, "precision", string(t.Precision))
 }
 
-// values writes values of the status.
 func (p *Proposal) values(of []string) string {
 	var all []string
 	for _, v := range of {
