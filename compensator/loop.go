@@ -59,6 +59,9 @@ func (l *loop) do(ctx context.Context) time.Duration {
 	}
 	l.last = t.began
 	err := t.run(ctx)
+	if t.closed > 0 {
+		l.o.Logger.Info("closed overdue orders", "orders", t.closed)
+	}
 	failed := t.keepHour(ctx)
 	if !errors.Is(err, orderclose.ErrPaused) {
 		failed = errors.Join(err, failed)

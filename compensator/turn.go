@@ -31,6 +31,7 @@ type turn struct {
 	cutoff time.Time // orders due at or before it are overdue
 	quiet  bool      // nothing is overdue
 	left   bool      // news or older orders were not asked for lack of time
+	closed int       // orders
 }
 
 func (l *loop) newTurn() *turn { return &turn{loop: l, began: time.Now()} }
@@ -228,6 +229,7 @@ func (t *turn) decided(o orderclose.Order, outcome orderclose.Outcome) {
 	before := t.rests.tried(o, outcome.Verdict, time.Now())
 	switch outcome.Verdict {
 	case orderclose.Closed:
+		t.closed++
 		t.count(t.explains(o, before))
 	case orderclose.Failed, orderclose.NotFound, orderclose.Contended, orderclose.PaymentPending:
 		if !before {

@@ -158,7 +158,7 @@ func findings(err error) error {
 	if !ok {
 		return err
 	}
-	return Exit(Findings, fmt.Errorf("the tables of the database do not match the mapping in topics.yaml:\n%w", mapping.Err(wrong.Problems)))
+	return Exit(Findings, fmt.Errorf("the tables of the database do not match the mapping of orders:\n%w", mapping.Err(wrong.Problems)))
 }
 
 // printMigrations prints the SQL of the schema. It reads the configuration only to know

@@ -38,8 +38,8 @@ func (p *plan) losesReminders() bool {
 	return !p.Sweeps || p.Service == inGo && p.has("service") || p.has("database-clock", "checkout-clock", "reload")
 }
 
-// unattended returns the times in which perhaps nobody writes reminders, by their begin: the database fails, or no process may know yet that
-// it is the keeper, as while the lock moves between Redis and the database. A pause keeps also reminders away whose time began in it.
+// unattended returns the times in which perhaps nobody writes reminders, by their begin: the database or a service that closes fails, or no process
+// may know yet that it is the keeper, as while the lock moves between Redis and the database. A pause keeps also reminders away whose time began in it.
 func (w *chaosWorld) unattended() (all []span) {
 	for _, e := range w.plan.Events {
 		from := w.began.Add(e.At)
@@ -48,6 +48,8 @@ func (w *chaosWorld) unattended() (all []span) {
 			all = append(all, span{from, from.Add(e.For + stalledTime)})
 		case "redis": // the holder of its lock works until the lock may have ended; then one has the lease
 			all = append(all, span{from, from.Add(e.For + lock.DefaultExpiry + keeperRetry + redisTime)})
+		case "service": // turns that fail give the lock back, also the only process that may hold it
+			all = append(all, span{from, from.Add(e.For + keeperRetry + keeperStart)})
 		case "pause-closes":
 			all = append(all, span{from, from.Add(e.For + longestReminder)})
 		}

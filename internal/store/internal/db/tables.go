@@ -34,7 +34,7 @@ func (s *Handle) Placed(problems []mapping.Problem) error {
 type MappingError struct{ Problems []mapping.Problem }
 
 func (e *MappingError) Error() string {
-	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(mapping.Err(e.Problems).Error(), "\n", "; and ")
+	return "the database's tables do not match the mapping of orders: " + strings.ReplaceAll(mapping.Err(e.Problems).Error(), "\n", "; and ")
 }
 
 // ShowRows is what to do about row-level security.
