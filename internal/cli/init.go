@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,24 +44,19 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Table, "table", "", "the table of orders")
 	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
-	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
-	f.Var((*delayFlag)(&a.Delay), "delay", "after how long an unpaid order closes, such as 30m or 1d")
+	f.Func("zone", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai", func(text string) error {
+		a.Zone = text
+		_, err := mapping.ParseZone(text)
+		return err
+	})
+	f.Func("delay", "after how long an unpaid order closes, such as 30m or 1d", func(text string) (err error) {
+		a.Delay, err = config.ParseDuration(text)
+		return err
+	})
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
 	return cmd
-}
-
-// delayFlag is a duration as topics.yaml has it.
-type delayFlag time.Duration
-
-func (d *delayFlag) String() string { return "" }
-func (d *delayFlag) Type() string   { return "string" }
-
-func (d *delayFlag) Set(text string) error {
-	parsed, err := config.ParseDuration(text)
-	*d = delayFlag(parsed)
-	return err
 }
 
 // answers says that somebody can answer on a terminal: /dev/null is a device too.

@@ -61,7 +61,10 @@ func (c *column) keyType() mapping.KeyType {
 
 // asKey writes a column with an id for topics.yaml.
 func (c *column) asKey() string {
-	index, _ := c.unique()
+	index := ""
+	if names := c.uniques(); len(names) > 0 && !c.table.Postgres && !slices.Contains(names, "PRIMARY") {
+		index = names[len(names)-1]
+	}
 	return flow("column", quoted(c.Name), "type", string(c.keyType()), "index", quoted(index))
 }
 
@@ -104,18 +107,26 @@ func (t *Table) first(role string) *column {
 	return nil
 }
 
+// uniques returns the indexes that make one column unique, by their names.
+func (c *column) uniques() (names []string) {
+	for _, i := range c.table.Indexes {
+		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == c.key {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
 // key returns the column of the primary key; nil if it has several, or none.
 func (t *Table) key() (found *column) {
-	for _, i := range t.Indexes {
-		c := t.column(i.Columns[0])
-		if !i.Unique || i.Where != "" || len(i.Columns) != 1 || c == nil {
-			continue
-		}
-		if i.Name == "PRIMARY" || strings.HasSuffix(i.Name, "_pkey") {
-			return c
-		}
-		if t.Postgres && (c.key == "id" || c.Numbered) {
-			found = c
+	for _, c := range t.columns {
+		for _, name := range c.uniques() {
+			if name == "PRIMARY" || strings.HasSuffix(name, "_pkey") {
+				return c
+			}
+			if t.Postgres && (c.key == "id" || c.Numbered) {
+				found = c
+			}
 		}
 	}
 	return found
@@ -129,19 +140,6 @@ func (t *Table) numbered() *column {
 	return nil
 }
 
-// unique returns the name of the index that makes a column unique, as topics.yaml has it; false: none does.
-func (c *column) unique() (index string, ok bool) {
-	for _, i := range c.table.Indexes {
-		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == c.key {
-			if i.Name == "PRIMARY" || c.table.Postgres {
-				return "", true
-			}
-			index, ok = i.Name, true
-		}
-	}
-	return index, ok
-}
-
 // ids returns the columns that may be the id that records use: the key, and unique numbers.
 func (t *Table) ids() (all []*column) {
 	key := t.key()
@@ -149,7 +147,7 @@ func (t *Table) ids() (all []*column) {
 		all = append(all, key)
 	}
 	for _, c := range t.ranked("number") {
-		if _, ok := c.unique(); ok && c != key {
+		if c != key && len(c.uniques()) > 0 {
 			all = append(all, c)
 		}
 	}
