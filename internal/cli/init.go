@@ -23,7 +23,6 @@ import (
 func newInit(c *common) *cobra.Command {
 	var a propose.Answers
 	var print bool
-	var delay string
 	cmd := &cobra.Command{
 		Use:   "init [--table TABLE]",
 		Short: "Propose a topics.yaml for the tables of your shop",
@@ -39,21 +38,22 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 			if _, err := os.Stat(c.config); err == nil && !print {
 				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
 			}
-			if delay != "" {
-				var err error
-				if a.Delay, err = config.ParseDuration(delay); err != nil {
-					return Exit(Usage, fmt.Errorf("--delay %w", err))
-				}
-			}
-			return c.init(cmd.Context(), a, print)
+			return c.init(cmd, &a, print)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&a.Table, "table", "", "the table of orders")
 	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
-	f.StringVar(&a.Zone, "zone", "", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai")
-	f.StringVar(&delay, "delay", "", "after how long an unpaid order closes, such as 30m or 1d")
+	f.Func("zone", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai", func(text string) error {
+		a.Zone = text
+		_, err := mapping.ParseZone(text)
+		return err
+	})
+	f.Func("delay", "after how long an unpaid order closes, such as 30m or 1d", func(text string) (err error) {
+		a.Delay, err = config.ParseDuration(text)
+		return err
+	})
 	f.StringVar(&a.Created, "created", "", "the column with the time of creation")
 	f.StringVar(&a.Due, "due", "", "the column with the time until which an order may be paid; or none")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
@@ -80,7 +80,8 @@ type initResult struct {
 	Preview  *propose.Preview `json:"preview,omitempty"`
 }
 
-func (c *common) init(ctx context.Context, a propose.Answers, print bool) error {
+func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error {
+	ctx := cmd.Context()
 	servers, err := environ.Read(c.env.LookupEnv, environ.EnvDSN)
 	if err == nil {
 		err = servers.Require(environ.EnvDSN)
@@ -98,22 +99,26 @@ func (c *common) init(ctx context.Context, a propose.Answers, print bool) error 
 		return err
 	}
 	defer facts.Close()
-	p, input := facts.Propose(a), bufio.NewReader(c.env.Stdin)
+	p, input := facts.Propose(*a), bufio.NewReader(c.env.Stdin)
 	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
-		next := a
-		err := c.askOne(ctx, input, p.Questions[0], &next)
-		if codeOf(err) == int(Findings) || ctx.Err() != nil {
-			return err
+		q, before := p.Questions[0], *a
+		writeQuestions(c.env.Stderr, p.Questions[:1])
+		fmt.Fprint(c.env.Stderr, "> ")
+		answer := readLine(ctx, input)
+		if answer == "" {
+			return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 		}
-		proposed := facts.Propose(next)
-		if err == nil && proposed.Refused != "" && p.Questions[0].Flag != "table" {
-			err = errors.New(proposed.Refused)
+		err := cmd.Flags().Set(q.Flag, answer)
+		next := facts.Propose(*a)
+		if err == nil && next.Refused != "" && q.Flag != "table" {
+			err = errors.New(next.Refused)
 		}
-		if err != nil {
+		if err != nil { // asked again
 			c.note(err)
+			*a = before
 			continue
 		}
-		a, p = next, proposed
+		p = next
 	}
 	r := initResult{Proposal: p}
 	switch {
@@ -190,44 +195,17 @@ func writeQuestions(w io.Writer, all []propose.Question) {
 	}
 }
 
-// askOne asks a question on the terminal.
-func (c *common) askOne(ctx context.Context, input *bufio.Reader, q propose.Question, a *propose.Answers) error {
-	writeQuestions(c.env.Stderr, []propose.Question{q})
-	fmt.Fprint(c.env.Stderr, "> ")
-	var answer string
-	var err error
-	read := make(chan struct{})
+// readLine returns a line of the terminal; "": it has ended, or ctx.
+func readLine(ctx context.Context, input *bufio.Reader) string {
+	line := make(chan string, 1)
 	go func() {
-		defer close(read)
-		answer, err = input.ReadString('\n')
+		text, _ := input.ReadString('\n')
+		line <- strings.TrimSpace(text)
 	}()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-read:
+		return ""
+	case text := <-line:
+		return text
 	}
-	if answer = strings.TrimSpace(answer); err != nil || answer == "" {
-		return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
-	}
-	switch q.Flag {
-	case "table":
-		a.Table = answer
-	case "unpaid":
-		a.Unpaid = answer
-	case "closed":
-		a.Closed = answer
-	case "stock":
-		a.Stock = answer
-	case "due":
-		a.Due = answer
-	case "zone":
-		_, err = mapping.ParseZone(answer)
-		a.Zone = answer
-	case "delay":
-		a.Delay, err = config.ParseDuration(answer)
-	}
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	return nil
 }

@@ -40,7 +40,6 @@ var holding = map[string]func(*column) bool{
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
 	"method":   func(c *column) bool { return isInteger(c) || isText(c) },
-	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
 }
 
 // comparable says that ids of two columns can be the same.
@@ -63,7 +62,10 @@ func (c *column) keyType() mapping.KeyType {
 
 // asKey writes a column with an id for topics.yaml.
 func (c *column) asKey() string {
-	index, _ := c.unique()
+	index := ""
+	if names := c.uniques(); len(names) > 0 && !c.table.Postgres && !slices.Contains(names, "PRIMARY") {
+		index = names[len(names)-1]
+	}
 	return flow("column", quoted(c.Name), "type", string(c.keyType()), "index", quoted(index))
 }
 
@@ -109,34 +111,37 @@ func (t *Table) first(role string) *column {
 	return nil
 }
 
+// uniques returns the indexes that make one column unique, by their names.
+func (c *column) uniques() (names []string) {
+	for _, i := range c.table.Indexes {
+		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == c.key {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
 // key returns the column of the primary key; nil if it has several, or none.
 func (t *Table) key() (found *column) {
-	for _, i := range t.Indexes {
-		c := t.column(i.Columns[0])
-		if !i.Unique || i.Where != "" || len(i.Columns) != 1 || c == nil {
-			continue
-		}
-		if i.Name == "PRIMARY" || strings.HasSuffix(i.Name, "_pkey") {
-			return c
-		}
-		if t.Postgres && (c.key == "id" || c.Numbered) {
-			found = c
+	for _, c := range t.columns {
+		for _, name := range c.uniques() {
+			if name == "PRIMARY" || strings.HasSuffix(name, "_pkey") {
+				return c
+			}
+			if t.Postgres && (c.key == "id" || c.Numbered) {
+				found = c
+			}
 		}
 	}
 	return found
 }
 
-// unique returns the name of the index that makes a column unique, as topics.yaml has it; false: none does.
-func (c *column) unique() (index string, ok bool) {
-	for _, i := range c.table.Indexes {
-		if i.Unique && i.Where == "" && len(i.Columns) == 1 && i.Columns[0] == c.key {
-			if i.Name == "PRIMARY" || c.table.Postgres {
-				return "", true
-			}
-			index, ok = i.Name, true
-		}
+// numbered returns the key if it is a number; nil: it is none.
+func (t *Table) numbered() *column {
+	if key := t.key(); key != nil && isInteger(key) {
+		return key
 	}
-	return index, ok
+	return nil
 }
 
 // ids returns the columns that may be the id that records use: the key, and unique numbers.
@@ -146,7 +151,7 @@ func (t *Table) ids() (all []*column) {
 		all = append(all, key)
 	}
 	for _, c := range t.ranked("number") {
-		if _, ok := c.unique(); ok && c != key {
+		if c != key && len(c.uniques()) > 0 {
 			all = append(all, c)
 		}
 	}
@@ -173,35 +178,18 @@ func number(v any) float64 {
 
 // holds says that a value is there: neither NULL nor zero, an empty text, or the zero date.
 func holds(v any) bool {
-	if t, is := v.(time.Time); is {
-		return t.Year() > 1970
-	}
 	s := text(v)
-	return s != "" && s != "0" && !strings.HasPrefix(s, "0000-00-00") && s != "false"
+	return s != "" && s != "0" && s != "false" && !slices.Contains([]string{"0000-", "0001-", "1970-"}, s[:min(len(s), 5)])
 }
 
 func anyRow(int) bool { return true }
 func noRow(int) bool  { return false }
 
-// share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
-func (c *column) share(of func(i int) bool) (part float64, n int) {
-	got := 0
-	for i, v := range c.rows {
-		if of(i) {
-			n++
-			if holds(v) {
-				got++
-			}
-		}
-	}
-	return float64(got) / float64(max(n, 1)), n
-}
-
 // count counts rows by the values of a column. usual is the value that nearly all have; "": none.
-func (c *column) count(of func(i int) bool) (counts map[string]int, n int, usual string) {
+func (c *column) count(of func(row int) bool) (counts map[string]int, n int, usual string) {
 	counts = map[string]int{}
-	for i, v := range c.rows {
-		if of(i) {
+	for row, v := range c.rows {
+		if of(row) {
 			n++
 			counts[text(v)]++
 		}
@@ -212,6 +200,17 @@ func (c *column) count(of func(i int) bool) (counts map[string]int, n int, usual
 		}
 	}
 	return counts, n, usual
+}
+
+// share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
+func (c *column) share(of func(row int) bool) (part float64, n int) {
+	counts, n, _ := c.count(of)
+	for v, got := range counts {
+		if holds(v) {
+			part += float64(got) / float64(n)
+		}
+	}
+	return part, n
 }
 
 // Labels of values in a comment: "0:unpaid,1:paid", "0->unpaid; 1->paid", "UNPAID-…", or the other way round.
@@ -243,17 +242,4 @@ func labels(comment string, numbers bool) map[string]string {
 		return nil // "cart:0 unpaid:1 paid:2 …" can be read in two ways
 	}
 	return after
-}
-
-var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
-
-// enumValues returns the values of an enum.
-func enumValues(c *column) (all []string) {
-	if c.Type != "enum" {
-		return nil
-	}
-	for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
-		all = append(all, strings.ReplaceAll(m[1], "''", "'"))
-	}
-	return all
 }

@@ -74,12 +74,7 @@ func (c condition) in(row int) bool {
 
 // unpaid says that a row is an order that a close may close.
 func (p *Proposal) unpaid(row int) bool {
-	for _, c := range p.conditions() {
-		if !c.in(row) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.conditions(), func(c condition) bool { return !c.in(row) })
 }
 
 func (p *Proposal) conditions() []condition { return append([]condition{p.from}, p.where...) }
@@ -90,8 +85,7 @@ func (f *Facts) Propose(a Answers) *Proposal {
 	for _, choose := range []func(){p.chooseTable, p.chooseLines, p.chooseID, p.chooseCreated, p.chooseStatus, p.chooseOthers, p.chooseDue, p.chooseStock} {
 		if choose(); p.Refused != "" {
 			return &Proposal{Refused: p.Refused}
-		}
-		if p.table == nil {
+		} else if p.table == nil {
 			return p
 		}
 	}
@@ -109,7 +103,6 @@ func (p *Proposal) doubt(format string, args ...any) {
 
 func (p *Proposal) refuse(format string, args ...any) { p.Refused = fmt.Sprintf(format, args...) }
 
-// chooseTable chooses the table of orders.
 func (p *Proposal) chooseTable() {
 	all := p.f.candidates(p.a.Table)
 	switch named := p.a.Table; {
@@ -220,16 +213,15 @@ func (p *Proposal) chooseOthers() {
 		p.payLater(c)
 	}
 	var marks []string
-	for _, c := range t.columns {
+	for _, c := range slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !isMark(c) }) {
 		counts, _, _ := c.count(p.unpaid)
-		if set, no := counts["1"]+counts["true"], counts["0"]+counts["false"]; isMark(c) && set > 0 && no > 0 {
+		if set, no := counts["1"]+counts["true"], counts["0"]+counts["false"]; set > 0 && no > 0 {
 			marks = append(marks, fmt.Sprintf("%s (%d yes, %d no)", c.Name, set, no))
 		}
 	}
 	if len(marks) > 0 {
 		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where", strings.Join(marks, ", "))
 	}
-	p.lock = t.first("version")
 }
 
 // later matches ways to pay that take days.

@@ -194,7 +194,6 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	return nil
 }
 
-// describe reads the columns of a table and their comments.
 func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 	comments := mysqlComments
 	if f.postgres() {
@@ -288,13 +287,12 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 		}
 	}
 	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) && !is(c, "datetime timestamp timestamptz") })
-	var found [][]any
-	var err error
-	for _, order := range append(t.newestBy(), "") {
-		if found, err = f.query(ctx, fmt.Sprintf("%s%s LIMIT %d", selecting(columns...), order, maxRows)); err == nil {
-			break
-		}
+	by, created := t.numbered(), t.first("created")
+	led := func(i mapping.Index) bool { return i.Where == "" && created != nil && i.Columns[0] == created.key }
+	if by == nil || slices.ContainsFunc(t.Indexes, led) {
+		by = created
 	}
+	found, err := f.newest(ctx, by, maxRows, columns...)
 	for i, c := range columns {
 		for _, row := range found {
 			c.rows = append(c.rows, row[i])
@@ -304,27 +302,19 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 	return err
 }
 
-// newestBy returns how the newest rows are read: by an index on the creation time, by a numbered key, or by sorting.
-func (t *Table) newestBy() (by []string) {
-	key, created := t.key(), t.first("created")
-	if key != nil && isInteger(key) {
-		by = append(by, key.newestFirst())
+// newest reads the newest rows of a table by the order of a column; any rows if it is nil, or if that fails.
+func (f *Facts) newest(ctx context.Context, by *column, rows int, columns ...*column) ([][]any, error) {
+	query, limit := selecting(columns...), fmt.Sprintf(" LIMIT %d", rows)
+	if by != nil {
+		order := " ORDER BY " + mapping.Quote(by.Name) + " DESC"
+		if by.table.Postgres && by.Nullable {
+			order += " NULLS LAST"
+		}
+		if found, err := f.query(ctx, query+order+limit); err == nil {
+			return found, nil
+		}
 	}
-	if created == nil {
-		return by
-	}
-	if slices.ContainsFunc(t.Indexes, func(i mapping.Index) bool { return i.Where == "" && i.Columns[0] == created.key }) {
-		return append([]string{created.newestFirst()}, by...)
-	}
-	return append(by, created.newestFirst())
-}
-
-func (c *column) newestFirst() string {
-	by := " ORDER BY " + mapping.Quote(c.Name) + " DESC"
-	if c.table.Postgres && c.Nullable {
-		by += " NULLS LAST"
-	}
-	return by
+	return f.query(ctx, query+limit)
 }
 
 // readLink looks the newest values of a column up in a column of another table.
@@ -334,11 +324,7 @@ func (f *Facts) readLink(ctx context.Context, from, to *column) {
 		return
 	}
 	f.links[name] = link{}
-	by := ""
-	if k := from.table.key(); k != nil && isInteger(k) {
-		by = k.newestFirst()
-	}
-	got, err := f.query(ctx, fmt.Sprintf("%s%s LIMIT %d", selecting(from), by, maxLinks))
+	got, err := f.newest(ctx, from.table.numbered(), maxLinks, from)
 	values := map[any]bool{}
 	for _, row := range got {
 		if s := text(row[0]); s != "" && s != "0" {

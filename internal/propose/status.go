@@ -18,7 +18,6 @@ type value struct {
 	rows, old, paid int     // old: older than a day; paid: with a time of payment, or a mark that they are paid
 }
 
-// share is how many of the orders are paid, between 0 and 1.
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
 
 func (v value) ended() bool { return v.says == closed || v.says == timedOut }
@@ -57,12 +56,9 @@ func (s statusColumn) with(all ...meaning) []value {
 	})
 }
 
-// find returns what is known of a value.
 func (s statusColumn) find(text string) value {
-	for _, v := range s.values {
-		if v.text == text {
-			return v
-		}
+	if i := slices.IndexFunc(s.values, func(v value) bool { return v.text == text }); i >= 0 {
+		return s.values[i]
 	}
 	return value{}
 }
@@ -127,6 +123,8 @@ func (p *Proposal) paidMark(except *column) func(row int) bool {
 	return noRow
 }
 
+var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
+
 // statusColumn reads what the rows say of each value of a column.
 func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColumn {
 	s, at := statusColumn{column: c}, map[string]int{}
@@ -144,8 +142,10 @@ func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColu
 		}
 		return &s.values[at[v]]
 	}
-	for _, v := range enumValues(c) {
-		add(v)
+	if c.Type == "enum" {
+		for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
+			add(strings.ReplaceAll(m[1], "''", "'"))
+		}
 	}
 	for v := range c.labels {
 		if isInteger(c) {
@@ -173,7 +173,6 @@ func inOrder(a, b string) int {
 	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
-// chooseStatus chooses the column of the status and its values.
 func (p *Proposal) chooseStatus() {
 	t, marks := p.table, p.table.ranked("pay")
 	var all []statusColumn
@@ -239,7 +238,6 @@ func (p *Proposal) chooseStatus() {
 	}
 }
 
-// askValue asks for one of the values of the status.
 func (p *Proposal) askValue(flag, text string, values []value) {
 	q := Question{Flag: flag, Text: fmt.Sprintf(text, p.table.Name, p.from.Name)}
 	for _, v := range values {
@@ -248,7 +246,6 @@ func (p *Proposal) askValue(flag, text string, values []value) {
 	p.ask(q)
 }
 
-// chooseUnpaid chooses the value of unpaid orders.
 func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	choose := func(v, why string) { p.from.value, p.from.why = v, why }
 	if p.a.Unpaid != "" {
@@ -281,31 +278,28 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	}
 }
 
-// chooseClosed chooses the value that a close writes.
 func (p *Proposal) chooseClosed(s statusColumn) {
-	choose := func(v, why string) { p.to.value, p.to.why = v, why }
-	byTime, cancelled := s.with(timedOut), s.with(closed)
-	switch {
-	case p.a.Closed != "":
-		choose(p.a.Closed, "closed by --closed")
+	if p.a.Closed != "" {
+		p.to.value, p.to.why = p.a.Closed, "closed by --closed"
 		return
-	case len(byTime) == 1:
-		choose(byTime[0].text, "closed by time: "+byTime[0].String())
-		return
-	case len(byTime) == 0 && len(cancelled) == 1:
-		choose(cancelled[0].text, "closed: "+cancelled[0].String())
-		return
-	case len(byTime) == 0:
+	}
+	best, why := s.with(timedOut), "closed by time: "
+	if len(best) == 0 {
+		best, why = s.with(closed), "closed: "
 		for _, words := range []string{"关闭|guanbi", "cancel|取消|quxiao", "close"} {
-			best := slices.DeleteFunc(slices.Clone(cancelled), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
-			if len(best) == 1 {
-				p.doubt("a close writes %s; these values mean nearly the same: %s", best[0].name(), names(cancelled))
-				choose(best[0].text, "closed: "+best[0].String())
-				return
-			} else if len(best) > 1 {
+			named := slices.DeleteFunc(slices.Clone(best), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
+			if len(named) == 1 && len(best) > 1 {
+				p.doubt("a close writes %s; these values mean nearly the same: %s", named[0].name(), names(best))
+				best = named
+			}
+			if len(named) > 0 {
 				break
 			}
 		}
+	}
+	if len(best) == 1 {
+		p.to.value, p.to.why = best[0].text, why+best[0].String()
+		return
 	}
 	values := slices.DeleteFunc(slices.Clone(s.values), func(v value) bool { return v.text == p.from.value || v.says == paid || v.share() >= 0.5 })
 	if len(values) == 0 {

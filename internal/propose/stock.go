@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// linesChoice is the table of lines.
 type linesChoice struct {
 	table                    *Table
 	order, id, sku, quantity *column // id: the column of orders that order holds
@@ -73,10 +72,7 @@ func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
 		}
 		own := t.key() // a row of stock may have a number of its own, beside its SKU
 		for _, key := range append(slices.DeleteFunc(t.ranked("sku"), func(c *column) bool { return c == own }), own) {
-			if key == nil {
-				continue
-			}
-			if _, ok := key.unique(); !ok {
+			if key == nil || len(key.uniques()) == 0 {
 				continue
 			}
 			for rank, sku := range lines.ranked("sku") {

@@ -114,6 +114,8 @@ func (p *Proposal) chooseCreated() {
 		}
 		return
 	}
+	p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
+		"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
 }
 
 // noDST says that an offset alone is enough: no region that has it changes its clocks.
@@ -138,11 +140,12 @@ func (p *Proposal) chooseZone() {
 			all = append(all, time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.UTC))
 		}
 	}
-	q := Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
-		p.table.Name, p.created.Column)}
+	ask := func(format string, args ...any) {
+		p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
+			p.table.Name, p.created.Column), Numbers: []string{fmt.Sprintf(format, args...)}})
+	}
 	if len(all) == 0 {
-		q.Numbers = []string{"the table has no rows to compare with the clock"}
-		p.ask(q)
+		ask("the table has no rows to compare with the clock")
 		return
 	}
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
@@ -162,19 +165,17 @@ func (p *Proposal) chooseZone() {
 	age := offset - ahead
 	switch zone := zoneName(offset); {
 	case jump:
-		q.Numbers = []string{fmt.Sprintf("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))}
-		p.ask(q)
+		ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
-		q.Numbers = []string{fmt.Sprintf("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))}
-		p.ask(q)
+		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
 	case !noDST(offset):
-		q.Numbers = []string{fmt.Sprintf("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)}
-		p.ask(q)
+		ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
 		now := p.f.Now.Add(offset).Format("15:04")
-		if p.doubt("by its newest rows, %s is written in %s, where it is %s: if it is not %s in the shop, answer --zone", p.created.Column, zone, now, now); offset == 0 {
+		p.doubt("by its newest rows, %s is written in %s, where it is %s: if it is not %s in the shop, answer --zone", p.created.Column, zone, now, now)
+		if offset == 0 {
 			p.doubt("%s may also be written in a place that has summer time, such as London: then answer --zone Europe/London", p.created.Column)
 		}
 	}
@@ -290,28 +291,9 @@ func (p *Proposal) chooseDue() {
 			break
 		}
 	}
-	switch c := p.created; {
-	case c.of == nil:
-		p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
-			"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
-	case strings.Contains(c.Zone, "/") && changesClocks(c.Zone, p.f.Now):
-		p.refuse("%s.%s is a local time in %s, whose clocks change: a due time cannot be computed from it. Add a due column in UTC: "+
-			"docs/mapping.md, A table without due times", p.table.Name, c.Column, c.Zone)
-	case p.delay > 0:
-		p.why["delay"] = "--delay"
-	default:
+	if p.why["delay"] = "--delay"; p.delay == 0 {
 		p.chooseDelay()
 	}
-}
-
-func changesClocks(zone string, now time.Time) bool {
-	loc, err := mapping.ParseZone(zone)
-	if err != nil {
-		return false
-	}
-	_, winter := time.Date(now.Year(), 1, 15, 0, 0, 0, 0, loc).Zone()
-	_, summer := time.Date(now.Year(), 7, 15, 0, 0, 0, 0, loc).Zone()
-	return winter != summer
 }
 
 // chooseDelay looks how long unpaid orders stay open today.

@@ -2,19 +2,22 @@ package propose
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// write writes topics.yaml.
 func (p *Proposal) write() string {
 	var b strings.Builder
-	line := func(text, why string) {
+	add := func(text, why string) {
 		b.WriteString(text)
 		if why != "" {
 			b.WriteString(" # " + strings.Join(strings.Fields(why), " "))
@@ -22,79 +25,69 @@ func (p *Proposal) write() string {
 		b.WriteString("\n")
 	}
 	t, delay := p.table, config.FormatDuration(p.delay)
-	line("# orderclose on the table "+t.Name+". Behind each choice is its evidence; docs/mapping.md has every key.", "")
+	add("# orderclose on the table "+t.Name+". Behind each choice is its evidence; docs/mapping.md has every key.", "")
 	if p.due.of != nil {
 		p.why["delay"] += "; only " + p.due.Column + " decides when an order closes"
 	}
-	line("delays: {default: "+delay+"}", p.why["delay"])
+	add("delays: {default: "+delay+"}", p.why["delay"])
 	if p.a.Kafka {
-		line("buckets: "+buckets(p.delay), "the topics in which records wait")
+		add("buckets: "+buckets(p.delay), "the topics in which records wait")
 	}
-	line("orders:", "")
-	line("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
-	line("  id: "+p.id.asKey(), p.why["id"])
-	line("  status: "+flow("column", quoted(p.from.Name), "from", p.from.String(), "to", p.to.String(), "paid", p.values(p.paid), "closed", p.values(p.closed)),
+	add("orders:", "")
+	add("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
+	add("  id: "+p.id.asKey(), p.why["id"])
+	add("  status: "+flow("column", p.from.yaml(), "from", p.from.String(), "to", p.to.String(), "paid", p.values(p.paid), "closed", p.values(p.closed)),
 		p.why["status"])
 	if p.due.of != nil {
-		line("  due: "+p.due.flow("column"), p.due.why)
-		line("  created: "+p.created.flow("column"), p.created.why)
+		add("  due: "+p.due.flow("column"), p.due.why)
+		add("  created: "+p.created.flow("column"), p.created.why)
 	} else {
-		line("  due: "+p.created.flow("from"), p.created.Column+" + "+delay+"; "+p.created.why)
+		add("  due: "+p.created.flow("from"), p.created.Column+" + "+delay+"; "+p.created.why)
 	}
 	if p.shut.of != nil {
-		line("  closed_at: "+p.shut.flow("column"), p.shut.why)
+		add("  closed_at: "+p.shut.flow("column"), p.shut.why)
 	}
-	for _, list := range []struct {
-		key        string
-		conditions []condition
-	}{{"where", p.where}, {"set", p.set}} {
+	conditions := func(key string, of []condition) {
 		var pairs, why []string
-		for _, c := range list.conditions {
-			pairs, why = append(pairs, quoted(c.Name), c.String()), append(why, c.Name+": "+c.why)
+		for _, c := range of {
+			pairs, why = append(pairs, c.yaml(), c.String()), append(why, c.Name+": "+c.why)
 		}
-		if len(pairs) > 0 {
-			line("  "+list.key+": "+flow(pairs...), strings.Join(why, "; "))
+		if len(of) > 0 {
+			add(key+flow(pairs...), strings.Join(why, "; "))
 		}
 	}
+	conditions("  where: ", p.where)
+	conditions("  set: ", p.set)
 	if p.category != nil {
-		line("  category: "+quoted(p.category.Name), p.why["category"])
-	}
-	if p.lock != nil {
-		line("  lock: "+quoted(p.lock.Name), "its name: code that locks optimistically sees each close")
+		add("  category: "+p.category.yaml(), p.why["category"])
 	}
 	if p.items == nil {
-		line("  items: none", "no table of lines with a SKU and whole quantities")
+		add("  items: none", "no table of lines with a SKU and whole quantities")
 	} else {
 		i := p.items
-		line("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", quoted(i.order.Name), "sku", quoted(i.sku.Name),
-			"quantity", quoted(i.quantity.Name)), i.why)
+		add("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", i.order.yaml(), "sku", i.sku.yaml(),
+			"quantity", i.quantity.yaml()), i.why)
 	}
 	if len(p.stock) == 0 {
-		line("  stock: none", p.why["stock"])
+		add("  stock: none", p.why["stock"])
 	} else {
-		line("  stock:", "")
+		add("  stock:", "")
 	}
 	for _, s := range p.stock {
-		text := []string{"table", quoted(s.table.Name), "sku", s.key.asKey()}
-		if s.line != p.items.sku {
-			text = append(text, "line", quoted(s.line.Name))
+		line := s.line
+		if line == p.items.sku {
+			line = nil
 		}
-		if s.available != nil {
-			text = append(text, "available", quoted(s.available.Name))
-		}
-		if s.reserved != nil {
-			text = append(text, "reserved", quoted(s.reserved.Name))
-		}
-		line("    - "+flow(text...), s.why)
+		add("    - "+flow("table", quoted(s.table.Name), "sku", s.key.asKey(), "line", line.yaml(), "available", s.available.yaml(),
+			"reserved", s.reserved.yaml()), s.why)
 	}
 	if t.Pattern != "" {
 		zone := cmp.Or(p.created.Zone, "UTC")
-		line(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
+		add(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
 	}
 	return b.String()
 }
 
-// buckets returns the lengths of buckets for a delay.
 func buckets(delay time.Duration) string {
 	var all []string
 	for _, d := range []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour} {
@@ -127,6 +120,14 @@ func quoted(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
+// yaml writes the name of a column; "" for none.
+func (c *column) yaml() string {
+	if c == nil {
+		return ""
+	}
+	return quoted(c.Name)
+}
+
 func (t *timeChoice) flow(of string) string {
 	zone := t.Zone
 	if zone != "" {
@@ -135,7 +136,6 @@ func (t *timeChoice) flow(of string) string {
 	return flow(of, quoted(t.Column), "type", string(t.Type), "zone", zone, "precision", string(t.Precision))
 }
 
-// values writes values of the status.
 func (p *Proposal) values(of []string) string {
 	var all []string
 	for _, v := range of {
@@ -145,4 +145,107 @@ func (p *Proposal) values(of []string) string {
 		return ""
 	}
 	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// Preview is what the first sweep would do with the unpaid orders.
+type Preview struct {
+	Rows  []PreviewRow `json:"rows"`
+	First int          `json:"first,omitempty"` // only so many of the unpaid orders were read
+}
+
+// PreviewRow counts the orders that would close now, within a day, later, or never.
+type PreviewRow struct {
+	When     string   `json:"when"`
+	Orders   int      `json:"orders"`
+	Oldest   string   `json:"oldest,omitempty"` // how long the oldest is overdue
+	Examples []string `json:"examples,omitempty"`
+
+	late time.Duration // of the oldest
+}
+
+// Preview reads the unpaid orders of a proposal, at most 20,000.
+func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
+	due, add := p.due, time.Duration(0)
+	if due.of == nil {
+		due, add = p.created, p.delay
+	}
+	var where []string
+	var args []any
+	for _, c := range p.conditions() {
+		switch name := mapping.Quote(c.Name); {
+		case c.null:
+			where = append(where, name+" IS NULL")
+		case isInteger(c.column):
+			where, args = append(where, name+" = ?"), append(args, int64(number(c.value)))
+		default:
+			where, args = append(where, name+" = ?"), append(args, c.value)
+		}
+	}
+	query := fmt.Sprintf("%s WHERE %s LIMIT %d", selecting(p.id, due.of), strings.Join(where, " AND "), maxRows)
+	found, err := f.query(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the unpaid orders: %w", err)
+	}
+	v := &Preview{Rows: []PreviewRow{{When: "now"}, {When: "within a day"}, {When: "later"}, {When: "never"}}}
+	if len(found) == maxRows {
+		v.First = maxRows
+	}
+	read := column{} // the unpaid orders only
+	for _, row := range found {
+		read.rows = append(read.rows, row[1])
+	}
+	due.of = &read
+	due.decode()
+	for i, at := range due.at {
+		row, late := &v.Rows[3], f.Now.Sub(at.Add(add))
+		switch {
+		case at.IsZero() || at.Year() >= 9999:
+		case late >= 0:
+			row = &v.Rows[0]
+			row.late = max(row.late, late)
+			row.Oldest = short(row.late)
+		case late > -24*time.Hour:
+			row = &v.Rows[1]
+		default:
+			row = &v.Rows[2]
+		}
+		if row.Orders++; len(row.Examples) < 3 {
+			row.Examples = append(row.Examples, fmt.Sprintf("%s: %s = %s", text(found[i][0]), due.Column, text(found[i][1])))
+		}
+	}
+	return v, nil
+}
+
+// Print prints the preview as a table.
+func (v *Preview) Print(w io.Writer) {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "WOULD CLOSE\tORDERS\tOLDEST OVERDUE\tEXAMPLES")
+	for _, r := range v.Rows {
+		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", r.When, r.Orders, cmp.Or(r.Oldest, "-"), strings.Join(r.Examples, "; "))
+	}
+	_ = tab.Flush()
+	if v.First > 0 {
+		fmt.Fprintf(w, "Only %d of the unpaid orders were read.\n", v.First)
+	}
+}
+
+// Doubts says what is improbable about the preview.
+func (v *Preview) Doubts() (all []string) {
+	n := 0
+	for _, r := range v.Rows {
+		n += r.Orders
+	}
+	switch now, never := v.Rows[0].Orders, v.Rows[3].Orders; {
+	case now == n && n > 0:
+		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, "+
+			"or nobody has closed orders yet", n))
+	case now*5 > n:
+		all = append(all, fmt.Sprintf("%d of %d unpaid orders would close in the first sweep, the oldest is overdue by %s: if they must stay open, "+
+			"write not_before", now, n, v.Rows[0].Oldest))
+	case n == 0:
+		all = append(all, "no order is unpaid now, so nothing shows that the status is right")
+	case n > 0 && never*2 > n:
+		all = append(all, fmt.Sprintf("%d of %d unpaid orders would never close: they have no time", never, n))
+	}
+	return all
 }
