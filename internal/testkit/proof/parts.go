@@ -42,6 +42,7 @@ type folder struct {
 var folders = []folder{
 	{"", nil}, // files of the root
 	{".ci/", nil},
+	{".goreleaser.yaml", []string{"deploy/release"}},
 	{"admin/", []string{"examples/embed"}},
 	{"bench/", []string{"bench"}},
 	{"bench/peers/", []string{"bench/peers"}},
