@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,8 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 		a.Delay, err = config.ParseDuration(text)
 		return err
 	})
+	f.StringVar(&a.Created, "created", "", "the column with the time of creation")
+	f.StringVar(&a.Due, "due", "", "the column with the time until which an order may be paid; or none")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
@@ -91,24 +94,34 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		return Exit(Usage, err)
 	}
 	defer plain.Close()
-	facts, err := propose.Read(ctx, plain.Store, a.Table)
+	facts, err := propose.Read(ctx, plain.Store, a.Table, a.Created)
 	if err != nil {
 		return err
 	}
 	defer facts.Close()
 	p, input := facts.Propose(*a), bufio.NewReader(c.env.Stdin)
 	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
-		q := p.Questions[0]
+		q, before := p.Questions[0], *a
 		writeQuestions(c.env.Stderr, p.Questions[:1])
 		fmt.Fprint(c.env.Stderr, "> ")
-		answer, err := input.ReadString('\n')
-		if answer = strings.TrimSpace(answer); err != nil || answer == "" {
+		answer, err := readLine(ctx, input)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || answer == "" {
 			return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 		}
-		if err := cmd.Flags().Set(q.Flag, answer); err != nil {
-			return Exit(Usage, err)
+		err = cmd.Flags().Set(q.Flag, answer)
+		proposed := facts.Propose(*a)
+		if err == nil && proposed.Refused != "" && q.Flag != "table" {
+			err = errors.New(proposed.Refused)
 		}
-		p = facts.Propose(*a)
+		if err != nil {
+			c.note(err)
+			*a = before
+			continue
+		}
+		p = proposed
 	}
 	r := initResult{Proposal: p}
 	switch {
@@ -131,9 +144,15 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		}
 		c.note("wrote", c.config)
 	}
+	file, _ := c.env.LookupEnv(config.EnvConfig)
+	with := ""
+	if c.config != cmp.Or(file, defaultConfig) {
+		with = " --config " + c.config
+	}
 	return c.print(r, func(w io.Writer) {
 		if print {
 			fmt.Fprintln(w, p.YAML)
+			w = c.env.Stderr
 		}
 		for _, d := range p.Doubts {
 			fmt.Fprintln(w, "look at:", d)
@@ -142,8 +161,8 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 			fmt.Fprintln(w, "before migrate:", problem)
 		}
 		r.Preview.Print(w)
-		fmt.Fprintln(w, "\nNothing was changed. Next:\n  orderclose migrate\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m   # each day of a week, beside your present job")
+		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", with)
 	})
 }
 
@@ -176,5 +195,20 @@ func writeQuestions(w io.Writer, all []propose.Question) {
 		for _, n := range q.Numbers {
 			fmt.Fprintln(w, "    "+n)
 		}
+	}
+}
+
+// readLine reads a line without the blanks around it, and waits no longer than the context.
+func readLine(ctx context.Context, input *bufio.Reader) (line string, err error) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		line, err = input.ReadString('\n')
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-read:
+		return strings.TrimSpace(line), err
 	}
 }

@@ -39,7 +39,7 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 		wants []string
 	}{
 		{[]string{"init", "--config", file}, 3, []string{"--unpaid: which value of t_order.status", "0: 3 rows, 0 of them older than a day", "--delay"}},
-		{[]string{"init", "--config", file, "--table", "t_cart"}, 3, []string{"t_cart", "something else"}},
+		{[]string{"init", "--config", file, "--table", "t_cart"}, 3, []string{"t_cart.status has no value for a closed order"}},
 		{[]string{"init", "--config", file, "--unpaid", "1"}, 3, []string{"those orders are paid"}},
 		{[]string{"init", "--config", file, "--unpaid", "7"}, 3, []string{"has no such value"}},
 		{[]string{"init", "--config", file, "--delay", "soon"}, 2, []string{"--delay"}},

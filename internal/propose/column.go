@@ -16,6 +16,7 @@ type column struct {
 	mapping.Column
 	table  *Table
 	key    string            // its name in lower case
+	chosen bool              // the user names it as the time of creation
 	labels map[string]string // of its values, by its comment and by tables of statuses
 	rows   []any             // its values in the rows read
 }
@@ -92,6 +93,9 @@ func (t *Table) ranked(role string) []*column {
 	for _, c := range t.columns {
 		if fits := holding[role]; fits == nil || fits(c) {
 			of[c] = rank(role, c.key, strip)
+		}
+		if role == "created" && c.chosen && isTime(c) {
+			of[c] = -1
 		}
 	}
 	list := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return of[c] == 0 })
@@ -218,19 +222,24 @@ var (
 
 // labels returns the labels of values that a comment gives.
 func labels(comment string, numbers bool) map[string]string {
-	comment = strings.TrimRight(strings.TrimSpace(comment), ")）.。]】")
-	expr, value, label := numbered, 1, 2
-	switch {
-	case !numbers:
-		expr = coded
-	case comment != "" && comment[len(comment)-1] >= '0' && comment[len(comment)-1] <= '9':
-		expr, value, label = labelled, 2, 1
-	}
-	all := map[string]string{}
-	for _, m := range expr.FindAllStringSubmatch(comment, -1) {
-		if all[m[value]] == "" {
-			all[m[value]] = strings.TrimRight(m[label], "：:=-> ")
+	read := func(expr *regexp.Regexp, value, label int) map[string]string {
+		all := map[string]string{}
+		for _, m := range expr.FindAllStringSubmatch(comment, -1) {
+			if all[m[value]] == "" {
+				all[m[value]] = strings.TrimRight(m[label], "：:=-> ")
+			}
 		}
+		return all
 	}
-	return all
+	if !numbers {
+		return read(coded, 1, 2)
+	}
+	before, after := read(labelled, 2, 1), read(numbered, 1, 2)
+	switch first, last := labelled.FindStringIndex(comment), strings.TrimRight(comment, ")）.。]】 "); {
+	case len(before) > len(after), first != nil && last != "" && last[len(last)-1] >= '0' && last[len(last)-1] <= '9':
+		return before
+	case first != nil && len(before) > 1 && len(before) >= len(after)-1 && !strings.ContainsAny(comment[:first[1]-1], "0123456789"):
+		return nil // "cart:0 unpaid:1 paid:2 …" can be read in two ways
+	}
+	return after
 }

@@ -21,6 +21,7 @@ type Question struct {
 // Answers are what the user knows. An empty field is not answered.
 type Answers struct {
 	Table, Unpaid, Closed, Zone, Stock string
+	Created, Due                       string // columns; Due may be none
 	Delay                              time.Duration
 	Kafka                              bool // write buckets
 }
@@ -106,7 +107,7 @@ func (p *Proposal) chooseTable() {
 	all := p.f.candidates(p.a.Table)
 	switch named := p.a.Table; {
 	case p.f.All == 0:
-		p.refuse("the database has no tables. orderclose migrate creates some; README.md shows how to write orders into them")
+		p.refuse("the database has no tables that this user sees in its schema: is it the shop's? docs/sweeper.md has a table to try orderclose with")
 	case named != "" && len(all) == 0:
 		p.refuse("there is no table %q of %d, or this user may not read it", named, p.f.All)
 	case len(all) == 0:
@@ -117,7 +118,7 @@ func (p *Proposal) chooseTable() {
 			}
 		}
 		p.refuse("no table of %d looks like one of orders: it needs a status and a time of creation. Name it: --table%s", p.f.All, why)
-	case all[0].against != "":
+	case all[0].against != "" && (named == "" || !all[0].byName):
 		p.refuse("table %s cannot be closed: %s", all[0].Name, all[0].against)
 	case named == "" && (all[0].score < enough || len(all) > 1 && all[0].score < all[1].score+ahead && (all[0].rows == 0 || all[1].rows > 0 || !all[1].read)):
 		q := Question{Flag: "table", Text: "which table has the orders?"}
@@ -126,7 +127,9 @@ func (p *Proposal) chooseTable() {
 		}
 		p.ask(q)
 	default:
-		p.table, p.why["table"] = all[0].Table, all[0].evidence()
+		if p.table, p.why["table"] = all[0].Table, all[0].evidence(); all[0].against != "" {
+			p.doubt("table %s: %s", p.table.Name, all[0].against)
+		}
 	}
 }
 
@@ -165,6 +168,11 @@ func (p *Proposal) chooseOthers() {
 		marked, n := c.share(p.unpaid)
 		if n > 0 && marked > 0.5 { // then it marks what is there
 			p.doubt("%s is set in %.0f of %d unpaid orders, so it is not taken for a mark of deleted ones", c.Name, marked*float64(n), n)
+			continue
+		}
+		nulls := slices.ContainsFunc(c.rows, func(v any) bool { return v == nil })
+		if nulls && !isTime(c) && slices.ContainsFunc(c.rows, func(v any) bool { return v != nil && !holds(v) }) {
+			p.doubt("%s is NULL in some orders and 0 in others, so deleted ones are not excluded", c.Name)
 			continue
 		}
 		unset := condition{column: c, value: "0", why: fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)}
@@ -226,12 +234,12 @@ func (p *Proposal) payLater(c *column) {
 	for _, v := range slices.Sorted(maps.Keys(counts)) {
 		if label := cmp.Or(c.labels[v], v); later.MatchString(compress(label)) {
 			n, kinds = n+counts[v], kinds+" "+label
-		} else {
+		} else if v != "" {
 			others = append(others, v)
 		}
 	}
 	switch {
-	case n > 0 && len(others) == 1:
+	case n > 0 && len(others) == 1 && counts[""] == 0:
 		why := fmt.Sprintf("%d unpaid orders have%s, which is paid later, and stay open", n, kinds)
 		p.where = append(p.where, condition{column: c, value: others[0], why: why})
 	case n > 0:

@@ -1,6 +1,7 @@
 package propose
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -202,11 +203,11 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 				st := must.Get(store.Open(store.Options{DSN: storetest.NewDatabase(t, server)}))(t)
 				defer st.Close()
 				must.Do(t, s.fill(t.Context(), st.DB()))
-				f := must.Get(Read(t.Context(), st, ""))(t)
+				f := must.Get(Read(t.Context(), st, "", ""))(t)
 				defer f.Close()
 				p, asked := f.Propose(Answers{}), []string{}
 				var a Answers
-				for range 5 {
+				for range 6 {
 					if len(p.Questions) == 0 {
 						break
 					}
@@ -241,6 +242,8 @@ func (s *shop) answer(flag string, a *Answers) {
 		a.Delay = s.delay
 	case "stock":
 		a.Stock = "placed"
+	case "due":
+		a.Due = cmp.Or(s.due, "none")
 	}
 }
 

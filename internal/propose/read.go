@@ -33,10 +33,11 @@ type Facts struct {
 	All    int       // tables and views of the database
 	Tables []*Table
 
-	store *store.Store
-	conn  *sql.Conn
-	links map[[2]*column]link
-	parts map[string]int // how many tables have a name, with up to three digits at its end
+	store   *store.Store
+	conn    *sql.Conn
+	links   map[[2]*column]link
+	parts   map[string]int // how many tables have a name, with up to three digits at its end
+	created string         // the column that the user names as the time of creation, in lower case
 }
 
 // link says how many values of a column another table has.
@@ -57,9 +58,9 @@ type Table struct {
 	unread  string    // why they could not be read
 }
 
-// Read reads what Propose needs. named is the table that the user names; "": none. Close the Facts in the end. The error wraps
-// orderclose.ErrUnavailable if the database does not answer.
-func Read(ctx context.Context, s *store.Store, named string) (*Facts, error) {
+// Read reads what Propose needs. named is the table that the user names, and created its time of creation; "": none. Close the Facts in the end.
+// The error wraps orderclose.ErrUnavailable if the database does not answer.
+func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, error) {
 	if err := s.Ping(ctx); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func Read(ctx context.Context, s *store.Store, named string) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
-	f := &Facts{store: s, conn: conn, links: map[[2]*column]link{}, parts: map[string]int{}}
+	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{}}
 	f.bound(ctx)
 	if f.Now, err = s.Now(ctx); err == nil {
 		err = f.readTables(ctx, named)
@@ -77,7 +78,7 @@ func Read(ctx context.Context, s *store.Store, named string) (*Facts, error) {
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
 	for _, c := range f.candidates(named) {
-		if c.against == "" {
+		if c.against == "" || c.byName && named != "" {
 			if err := f.readOrders(ctx, c.Table); err != nil {
 				c.unread = "its rows cannot be read: " + err.Error()
 			}
@@ -175,7 +176,7 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	patterns := monthly(names, f.Now.Add(14*time.Hour).Format("200601"))
 	names = slices.DeleteFunc(names, func(name string) bool { // of a table for each month one is read
 		p := patterns[name]
-		return p != nil && p.Name != name || p == nil && months.MatchString(name)
+		return p != nil && p.Name != name || p == nil && months.MatchString(name) || slices.Contains(lists["ownTables"], name)
 	})
 	slices.SortStableFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(likely(b, named), likely(a, named)), cmp.Compare(a, b))
@@ -207,7 +208,7 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Columns)) {
-		c := &column{Column: t.Columns[key], table: t, key: key, labels: map[string]string{}}
+		c := &column{Column: t.Columns[key], table: t, key: key, chosen: key == f.created, labels: map[string]string{}}
 		c.Name = cmp.Or(c.Name, key)
 		t.columns = append(t.columns, c)
 	}
@@ -280,12 +281,12 @@ func (f *Facts) readOrders(ctx context.Context, t *Table) error {
 // sample reads the newest rows of a table, with those of its columns that have a role.
 func (f *Facts) sample(ctx context.Context, t *Table) error {
 	of := map[*column]bool{t.key(): true}
-	for _, role := range words("status pay created due paidat closedat deleted category method placed") {
+	for _, role := range words("status pay created due paidat paidtoo closedat deleted category method placed") {
 		for _, c := range t.ranked(role) {
 			of[c] = true
 		}
 	}
-	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) })
+	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) && !is(c, "datetime timestamp timestamptz") })
 	by, created := t.numbered(), t.first("created")
 	led := func(i mapping.Index) bool { return i.Where == "" && created != nil && i.Columns[0] == created.key }
 	if by == nil || slices.ContainsFunc(t.Indexes, led) {

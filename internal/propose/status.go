@@ -200,12 +200,16 @@ func (p *Proposal) chooseStatus() {
 			p.paid = append(p.paid, v.text)
 		default:
 			if p.closed = append(p.closed, v.text); !v.ended() && v.rows > 0 {
-				p.doubt("status %s is neither unpaid nor paid for this mapping, and stays as it is", v)
+				p.doubt("orders with the status %s stay as they are, as closed ones do: if they are paid, move it to paid in orders.status", v)
 			}
 		}
 	}
 	slices.SortFunc(p.paid, inOrder)
 	slices.SortFunc(p.closed, inOrder)
+	if known := s.find(p.a.Closed); p.a.Closed != "" && known.rows == 0 && known.label == "" {
+		p.doubt("no row has %s %s yet: does your shop know it?", s.Name, p.a.Closed)
+	}
+	p.excludeMoney()
 	for _, other := range all {
 		if other.column == s.column {
 			continue
@@ -294,19 +298,47 @@ func (p *Proposal) chooseClosed(s statusColumn) {
 	p.askValue("closed", "which value of %s.%s shall a closed order get?", values)
 }
 
-// excludePaid adds the condition that a mark does not call an unpaid order paid: by its words, or because nearly all unpaid orders have a value that
-// few paid ones have.
+// excludePaid adds the condition that a mark does not call an unpaid order paid: by its words, or because most unpaid orders have a value that few
+// paid ones have.
 func (p *Proposal) excludePaid(mark statusColumn) {
-	open, n, usual := mark.count(p.from.in)
+	open, n, _ := mark.count(p.from.in)
 	done, nDone, _ := mark.count(func(row int) bool { return slices.Contains(p.paid, text(p.from.rows[row])) })
-	said := mark.with(unpaid)
+	said, usual := mark.with(unpaid), ""
+	for v, got := range open {
+		if v != "" && got > open[usual] {
+			usual = v
+		}
+	}
 	if len(said) == 1 && (n == 0 || open[said[0].text] > 0) {
 		usual = said[0].text
 	} else if usual == "" || done[usual]*2 > nDone || n < 10 {
-		if len(mark.with(paid)) > 0 {
-			p.doubt("%s says too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.Name)
+		if len(mark.with(paid)) > 0 || len(open) > 1 {
+			p.doubt("%s may say too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.Name)
 		}
 		return
 	}
 	p.where = append(p.where, condition{column: mark.column, value: usual, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
+}
+
+// excludeMoney excludes unpaid orders that have a time of payment, and names other signs of money.
+func (p *Proposal) excludeMoney() {
+	for _, c := range p.table.ranked("paidat") {
+		set, n := c.share(p.from.in)
+		why := fmt.Sprintf("%.0f of %d unpaid orders have a %s, and stay open", set*float64(n), n, c.Name)
+		zeros := slices.ContainsFunc(c.rows, func(v any) bool { return v != nil && !holds(v) })
+		switch {
+		case set == 0 || set > 0.5:
+		case isInteger(c) && zeros:
+			p.where = append(p.where, condition{column: c, value: "0", why: why})
+		case c.Nullable && !zeros:
+			p.where = append(p.where, condition{column: c, null: true, why: why})
+		default:
+			p.doubt("%s: a close would cancel them", why)
+		}
+	}
+	for _, c := range p.table.ranked("paidtoo") {
+		if set, n := c.share(p.from.in); set > 0 && set < 0.5 {
+			p.doubt("%.0f of %d unpaid orders have a %s: if money has come for them, exclude them by where", set*float64(n), n, c.Name)
+		}
+	}
 }

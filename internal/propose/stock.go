@@ -26,10 +26,7 @@ type stockChoice struct {
 func (p *Proposal) chooseLines() {
 	all := p.f.lineTables(p.table)
 	for _, t := range all {
-		for _, quantity := range t.ranked("quantity") {
-			if !isWhole(quantity) {
-				continue
-			}
+		if quantity := t.first("quantity"); quantity != nil && isWhole(quantity) {
 			order, id := p.f.reference(t, p.table)
 			p.items = &linesChoice{table: t, order: order, id: id, quantity: quantity, sku: t.first("sku"), why: "its name"}
 			if l := p.f.links[[2]*column{order, id}]; l.of > 0 {
@@ -38,7 +35,10 @@ func (p *Proposal) chooseLines() {
 			return
 		}
 	}
-	if len(all) > 0 {
+	if len(all) == 0 {
+		p.doubt("no table of lines with a SKU and a quantity was found, or this user may not read it: a close returns no stock. If unpaid orders hold some, map " +
+			"items and stock (docs/mapping.md)")
+	} else {
 		what := "has no quantity"
 		if q := all[0].first("quantity"); q != nil {
 			what = "counts in " + q.Name + ", which is " + q.Definition
@@ -55,7 +55,15 @@ func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
 		if t == lines || t.View || t.Pattern != "" || !has(of, "stockWords") || has(of, "notStock") {
 			continue
 		}
-		s := stockChoice{table: t, available: t.first("available"), reserved: t.first("reserved")}
+		pieces := func(role string) *column {
+			for _, c := range t.ranked(role) {
+				if !isMark(c) { // yes or no is no number of pieces
+					return c
+				}
+			}
+			return nil
+		}
+		s := stockChoice{table: t, available: pieces("available"), reserved: pieces("reserved")}
 		if s.available == s.reserved {
 			s.available = nil
 		}
@@ -68,7 +76,8 @@ func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
 				continue
 			}
 			for rank, sku := range lines.ranked("sku") {
-				if s.key, s.line, s.points = key, sku, 20-2*rank; s.named() && comparable(sku, key) {
+				other := slices.ContainsFunc(t.columns, func(c *column) bool { return c != key && key == own && compress(c.key) == compress(sku.key) })
+				if s.key, s.line, s.points = key, sku, 20-2*rank; s.named() && comparable(sku, key) && (!other || sku.refersTo(t)) {
 					all = append(all, s)
 				}
 			}
@@ -99,9 +108,15 @@ func (s stockChoice) named() bool {
 // chooseStock chooses the tables to which a close returns the pieces. The first one has the SKUs.
 func (p *Proposal) chooseStock() {
 	if p.items == nil {
+		if p.a.Stock != "" && p.a.Stock != "paid" {
+			p.refuse("--stock %s: no table of lines was found, so a close cannot return stock. Map items and stock by docs/mapping.md", p.a.Stock)
+		}
 		return
 	}
 	lines := p.items.table
+	if c := lines.first("deleted"); c != nil {
+		p.doubt("%s has %s: if lines that are deleted hold no stock, exclude them by items.where", lines.Name, c.Name)
+	}
 	var all []stockChoice
 	for _, s := range p.f.stockTables(lines) {
 		l := p.f.links[[2]*column{s.line, s.key}]
@@ -129,7 +144,7 @@ func (p *Proposal) chooseStock() {
 	first := all[0]
 	all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != first.table && s.line == first.line }) // the key of one table
 	p.items.sku = first.line
-	if first.reserved != nil {
+	if first.reserved != nil && (p.a.Stock == "" || p.a.Stock == "placed" || p.a.Stock == first.table.Name) {
 		free := func(w string) bool { return strings.Contains(compress(first.available.key), w) }
 		if first.available != nil && !slices.ContainsFunc(lists["freeWords"], free) {
 			name := first.available.Name

@@ -103,6 +103,10 @@ func (p *Proposal) chooseCreated() {
 		case mapping.DateTime:
 			p.chooseZone()
 			p.created.decode()
+			if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
+				p.doubt("in the zone %s, %s has times in the future, such as %s: orders would close late, or it is no time of creation", p.created.Zone, c.Name,
+					at.Format(time.RFC3339))
+			}
 		case mapping.UnixSeconds:
 			p.created.why += ", seconds since 1970 by its values"
 		case mapping.UnixMillis:
@@ -119,13 +123,15 @@ func noDST(offset time.Duration) bool {
 	return offset == 0 || offset >= 4*time.Hour && offset <= 9*time.Hour+30*time.Minute && offset != 5*time.Hour
 }
 
-// offsets are those of time zones that are no whole hours, in minutes.
-var offsets = []time.Duration{-9*60 - 30, -3*60 - 30, 3*60 + 30, 4*60 + 30, 5*60 + 30, 5*60 + 45, 6*60 + 30, 8*60 + 45, 9*60 + 30, 10*60 + 30}
-
 // chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
 func (p *Proposal) chooseZone() {
 	if p.a.Zone != "" {
 		p.created.Zone, p.created.why = p.a.Zone, p.created.why+", in the zone of --zone"
+		if p.created.decode(); len(p.created.at) > 2 {
+			if age := p.f.Now.Sub(slices.MaxFunc(p.created.at, time.Time.Compare)); age > 20*time.Minute {
+				p.doubt("in the zone %s, the newest %s is %s old: a wrong zone closes orders early or late", p.a.Zone, p.created.Column, short(age))
+			}
+		}
 		return
 	}
 	var all []time.Time
@@ -147,14 +153,19 @@ func (p *Proposal) chooseZone() {
 	ahead := newest.Sub(p.f.Now)
 	offset := time.Duration(math.MaxInt64)
 	for h := -11; h <= 14; h++ {
-		for _, o := range append([]time.Duration{time.Duration(h) * 60}, offsets...) {
-			if o *= time.Minute; o >= ahead-time.Minute && o < offset {
+		for _, o := range []time.Duration{time.Duration(h) * time.Hour, 5*time.Hour + 30*time.Minute} {
+			if o >= ahead-time.Minute && o < offset {
 				offset = o
 			}
 		}
 	}
+	jump := slices.ContainsFunc([]int{0, 1, 2, 3, 5, 9}, func(i int) bool { // a few rows ahead of all others
+		return len(all) > 60 && all[i].Sub(all[i+1]) > 25*time.Minute && all[i+1].Sub(all[i+40]) < 40*time.Minute
+	})
 	age := offset - ahead
 	switch zone := zoneName(offset); {
+	case jump:
+		ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
 		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
 	case !noDST(offset):
@@ -162,6 +173,11 @@ func (p *Proposal) chooseZone() {
 	default:
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
+		now := p.f.Now.Add(offset).Format("15:04")
+		p.doubt("by its newest rows, %s is written in %s, where it is %s: if it is not %s in the shop, answer --zone", p.created.Column, zone, now, now)
+		if offset == 0 {
+			p.doubt("%s may also be written in a place that has summer time, such as London: then answer --zone Europe/London", p.created.Column)
+		}
 	}
 }
 
@@ -187,33 +203,85 @@ func (p *Proposal) after(t timeChoice) (all []time.Duration) {
 	return all
 }
 
+// dueIn reads a column as due times of unpaid orders, sorted by how long they are after the creation; never is how many are never due.
+func (p *Proposal) dueIn(c *column) (due timeChoice, ages []time.Duration, never int) {
+	due, ok := p.timeIn(c)
+	if !ok || c.OnUpdate || c.DefaultNow || c == p.created.of {
+		return due, nil, 0
+	}
+	if !due.zoned() { // the creation time needs none
+		due.Zone = p.a.Zone
+		due.decode()
+	}
+	for row, at := range due.at {
+		switch created := p.created.in(row); {
+		case !p.unpaid(row) || created.IsZero():
+		case at.IsZero() || at.Year() >= 9999:
+			never++
+		default:
+			ages = append(ages, at.Sub(created))
+		}
+	}
+	slices.Sort(ages)
+	return due, ages, never
+}
+
 // chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
 func (p *Proposal) chooseDue() {
-	for _, c := range p.table.ranked("due") {
-		due, ok := p.timeIn(c)
-		if !ok || c.OnUpdate || c.DefaultNow {
+	known, maybe := p.table.ranked("due"), []string{}
+	for _, c := range p.table.columns {
+		due, ages, never := p.dueIn(c)
+		named := slices.Contains(known, c)
+		if p.a.Due == "none" || p.a.Due != "" && !strings.EqualFold(p.a.Due, c.Name) || len(ages) == 0 && p.a.Due == "" {
 			continue
 		}
-		if !due.zoned() { // the creation time needs none
-			if due.Zone = p.a.Zone; due.Zone == "" {
-				p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
-				return
+		n := len(ages) + never
+		later := len(ages)*5 >= n && len(ages) > 0 && ages[len(ages)/20] > 0
+		ahead := 0
+		for row, at := range due.at {
+			if p.unpaid(row) && at.After(p.f.Now) {
+				ahead++
 			}
-			due.decode()
 		}
-		ages := p.after(due)
-		_, unpaidRows := c.share(p.unpaid)
-		if len(ages) == 0 || len(ages)*10 < unpaidRows*8 || ages[len(ages)/20] <= 0 || ages[len(ages)*9/10] > 60*24*time.Hour {
-			continue // not the time until which an order may stay unpaid
+		sure := named && later && len(ages)*5 >= n*4 && ages[len(ages)*9/10] <= 60*24*time.Hour
+		if !sure && p.a.Due == "" {
+			if later && (named || ahead*3 > n && is(c, "datetime timestamp timestamptz")) {
+				maybe = append(maybe, fmt.Sprintf("%s: in %d of %d unpaid orders, %s after %s in the middle", c.Name, len(ages), n, short(ages[len(ages)/2]),
+					p.created.Column))
+			}
+			continue
 		}
-		middle := ages[len(ages)/2]
-		due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages))
+		if !due.zoned() {
+			p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
+			return
+		}
+		middle := time.Duration(0)
+		if len(ages) > 0 {
+			middle = ages[len(ages)/2]
+		}
+		if due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages)); never > 0 {
+			p.doubt("%d of %d unpaid orders have no %s, and never close", never, n, c.Name)
+		}
+		if middle >= 24*time.Hour {
+			p.doubt("%s is %s after %s in the middle: if that is a delivery, a visit or an invoice, answer --due none", c.Name, short(middle), p.created.Column)
+		}
 		if p.due = due; p.delay == 0 {
 			p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+c.Name+" has it"
 		}
 		return
 	}
+	switch {
+	case p.a.Due != "" && p.a.Due != "none":
+		p.refuse("--due %s: %s has no such column with times", p.a.Due, p.table.Name)
+		return
+	case len(maybe) > 0 && p.a.Due == "":
+		p.ask(Question{Flag: "due", Text: "is one of these the time until which an order may be paid? its name, or none", Numbers: maybe})
+		return
+	}
 	for _, c := range p.table.ranked("placed") { // a cart may be made hours before it is an order
+		if c == p.created.of {
+			continue
+		}
 		at, ok := p.timeIn(c)
 		set, n := c.share(p.unpaid)
 		late := p.after(at)
@@ -244,8 +312,25 @@ func (p *Proposal) chooseDelay() {
 	}
 	// Rows that nobody adds to any more get older, and what is right for the clock is wrong for them.
 	d, n := usualDelay(waiting, ended, p.f.Now)
-	if then, _ := usualDelay(waiting, ended, newest); then == d && d > 0 {
+	then, _ := usualDelay(waiting, ended, newest)
+	var took, others []time.Duration // until orders were closed; and the ages of orders that are not unpaid
+	for row, at := range p.created.at {
+		if end := p.shut.in(row); !end.IsZero() && !at.IsZero() && p.to.in(row) {
+			took = append(took, end.Sub(at))
+		}
+		if !at.IsZero() && !p.unpaid(row) {
+			others = append(others, p.f.Now.Sub(at))
+		}
+	}
+	slices.Sort(took)
+	recent := len(slices.DeleteFunc(slices.Clone(others), func(age time.Duration) bool { return age > d }))
+	before := len(slices.DeleteFunc(slices.Clone(others), func(age time.Duration) bool { return age <= d || age > 2*d }))
+	burst := recent >= 20 && before*4 < recent // then the unpaid orders are as old as the rush
+	known := len(took) < 20 || took[len(took)/2] <= d+d/4+time.Minute
+	if then == d && d > 0 && !burst && known {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
+		p.doubt("the delay of %s is a guess, because %d of %d unpaid orders are younger: compare it with the setting of your shop, or answer --delay", short(d), n,
+			len(waiting))
 		return
 	}
 	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
@@ -253,6 +338,10 @@ func (p *Proposal) chooseDelay() {
 		age := func(i int) string { return short(p.f.Now.Sub(waiting[len(waiting)-1-i])) }
 		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(waiting), age(0), age(len(waiting)/2),
 			age(len(waiting)-1))}
+	}
+	if len(took) >= 20 {
+		q.Numbers = append(q.Numbers, fmt.Sprintf("%d closed orders were closed %s after their creation in the middle, by %s", len(took),
+			short(took[len(took)/2]), p.shut.Column))
 	}
 	p.ask(q)
 }

@@ -14,6 +14,7 @@ type candidate struct {
 	score   int
 	reasons []string
 	against string // why it is certainly no table of orders; "": nothing is
+	byName  bool   // against is a reason of its name alone
 }
 
 var digits = regexp.MustCompile(`(^|\D)20\d\d`)
@@ -65,9 +66,9 @@ func (f *Facts) weigh(t *Table) candidate {
 	case f.parts[strings.TrimRight(t.Name, "0123456789")] > 1:
 		c.against = "the orders are spread over several tables by a number. Only tables by month are read as one (docs/mapping.md, Shards)"
 	case t.Pattern == "" && digits.MatchString(t.Name):
-		c.against = "its name has a date: it looks like a copy or an archive"
+		c.against, c.byName = "its name has a date: it looks like a copy or an archive", true
 	case has(of, "otherWords"):
-		c.against = "its name says that it holds something else"
+		c.against, c.byName = "its name says that it holds something else", true
 	case named && len(rest) == 0:
 		add(6, "its name")
 	case named:
@@ -76,17 +77,23 @@ func (f *Facts) weigh(t *Table) candidate {
 	if has(of, "softWords") {
 		add(-2, "")
 	}
+	noTime := "it has no time of creation: a DATETIME, a TIMESTAMP or unix time"
+	for _, t := range t.columns {
+		if is(t, "datetime timestamp timestamptz") {
+			noTime += "; name one: --created " + t.Name
+		}
+	}
 	if s := t.first("status"); s != nil {
 		add(2, "the column "+s.Name)
 	} else if s := t.first("pay"); s != nil {
 		add(1, "the column "+s.Name)
-	} else if c.against == "" {
-		c.against = "it has no status: a column of numbers or text"
+	} else if c.against == "" || c.byName {
+		c.against, c.byName = "it has no status: a column of numbers or text", false
 	}
 	if created := t.first("created"); created != nil {
 		add(1, "the column "+created.Name)
-	} else if t.first("due") == nil && c.against == "" {
-		c.against = "it has no time of creation: a DATETIME, a TIMESTAMP or unix time"
+	} else if t.first("due") == nil && (c.against == "" || c.byName) {
+		c.against, c.byName = noTime, false
 	}
 	for _, role := range words("money buyer number paidat") {
 		if t.first(role) != nil {

@@ -236,9 +236,14 @@ func (v *Preview) Doubts() (all []string) {
 		n += r.Orders
 	}
 	switch now, never := v.Rows[0].Orders, v.Rows[3].Orders; {
-	case n > 20 && now == n:
+	case now == n && n > 0:
 		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, "+
 			"or nobody has closed orders yet", n))
+	case now*5 > n:
+		all = append(all, fmt.Sprintf("%d of %d unpaid orders would close in the first sweep, the oldest is overdue by %s: if they must stay open, "+
+			"write not_before", now, n, v.Rows[0].Oldest))
+	case n == 0:
+		all = append(all, "no order is unpaid now, so nothing shows that the status is right")
 	case n > 0 && never*2 > n:
 		all = append(all, fmt.Sprintf("%d of %d unpaid orders would never close: they have no time", never, n))
 	}
