@@ -8,7 +8,7 @@ MODULES := dev/bench dev/bench/peers deploy/consoletest deploy/grafana deploy/ku
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
 demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check clean runbook-url module
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,12 +146,18 @@ build: ## all programs, into bin/
 	go build -o bin/ ./cmd/orderclose ./cmd/orderclose-dev
 	go build -C payments -o ../bin/ ./cmd/orderclose-payments
 
-release: ## archives, packages, image, SBOM and checksums of the commit that is checked out, into dist/
-	rm -rf dist
-	cd deploy/release && go run . ../.. ../../dist
+release release-check: export PATH := $(CURDIR)/bin:$(PATH)
+release: release-tools ## archives, packages, image, SBOMs and checksums of a commit with a tag, into dist/ (ARGS=--snapshot: of any commit)
+	deploy/release/release.sh dist $(ARGS)
 
-release-check: ## build a release for all targets twice, the second time without a cache, and compare the bytes: some minutes
-	cd deploy/release && RELEASE_EVERYTHING=1 go test -count=1 -v -timeout 120m . $(ARGS)
+release-check: release-tools ## build a release for all targets twice, the second time without a cache, and compare the bytes: some minutes
+	deploy/release/check.sh
+
+# They compile for some minutes the first time.
+release-tools:
+	GOBIN=$(CURDIR)/bin go install github.com/goreleaser/goreleaser/v2@v2.15.1
+	GOBIN=$(CURDIR)/bin go install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+	GOBIN=$(CURDIR)/bin go install aead.dev/minisign/cmd/minisign@v0.3.0
 
 clean: ## remove what make build and make release have made
 	rm -rf bin dist

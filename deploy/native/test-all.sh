@@ -21,7 +21,7 @@ module dev/bench ':!dev/bench/peers'
 module dev/bench/peers
 module deploy/grafana deploy/helm/orderclose/dashboards internal/metrics
 module deploy/kubetest deploy/helm ':!deploy/helm/orderclose/dashboards'
-module deploy/release
+module deploy/release .goreleaser.yaml
 module examples/embed admin pipeline ':!pipeline/webconsole'
 module internal/testkit/tracing internal/tracing
 module internal/testkit/transactions

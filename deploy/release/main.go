@@ -1,111 +1,131 @@
-// Command release builds the files of a release from a commit: archives with the static binary for
-// Linux and macOS, packages for dpkg and rpm, an image for containers, an SBOM, and checksums.
+// Command release makes the parts of a release that goreleaser cannot make without a container engine or a network.
 //
-//	usage: release SOURCE OUT
-//
-// SOURCE is the repository without uncommitted changes, OUT a folder that is empty or does not
-// exist. docs/release.md describes the files.
-//
-//	main.go      writes all files of a release, each target on its own
-//	build.go     compiles the binaries, and reads version and revision from one
-//	archive.go   the archive of a target: binaries, documents, completions, man pages
-//	package.go   the packages of a target for dpkg and rpm
-//	image.go     the image: binaries, topics.yaml, root certificates
-//	sbom.go      the SBOM: what the release contains
-//	modules.go   the modules that a release contains, and their licenses
-//	files.go     tar archives and checksums
-//	sign.go      the signature of the checksums
-//
-// Two runs on one commit with one version of Go give the same bytes. All times are the time of the
-// commit, files are sorted, and no file contains a path of the machine.
+//	release docs VERSION DATE DIR           man pages and completions
+//	release image VERSION DATE COMMIT OUT   the image, in the folder dist
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"encoding/pem"
 	"errors"
-	"fmt"
+	"io"
+	"io/fs"
+	"log"
 	"os"
+	"path"
 	"path/filepath"
+	"testing/fstest"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/spf13/cobra/doc"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/rooms"
 )
 
-// targets are the systems for which a release has a binary.
-var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+// prepared is the folder of prepare.sh, as dist sees it.
+const prepared = "../bin/release/"
+
+// settings are those of deploy/compose/Dockerfile. Docker reads the health check, other engines ignore it.
+var settings = v1.Config{
+	User: "10001:10001", WorkingDir: "/etc/orderclose", Entrypoint: []string{"orderclose"}, Cmd: []string{"run", "all"}, StopSignal: "SIGTERM",
+	Env: []string{"PATH=/usr/local/bin", "ORDERCLOSE_LISTEN=0.0.0.0:9464"}, ExposedPorts: map[string]struct{}{"9464/tcp": {}},
+	Healthcheck: &v1.HealthConfig{
+		Test: []string{"CMD", "orderclose", "healthcheck"}, Interval: 10 * time.Second, Timeout: 5 * time.Second, StartPeriod: 30 * time.Second,
+	},
+}
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: release SOURCE OUT")
-		os.Exit(2)
-	}
-	if err := makeRelease(os.Args[1], os.Args[2], targets); err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1)
+	version, date, last := os.Args[2], get(time.Parse(time.RFC3339, os.Args[3])), os.Args[len(os.Args)-1]
+	if os.Args[1] == "docs" {
+		get(0, docs(version, date, last))
+	} else {
+		image(version, date, os.Args[4], last)
 	}
 }
 
-// makeRelease builds the release of the commit that is checked out in source, for some targets, and
-// writes it to out. The image is for the targets with Linux.
-func makeRelease(source, out string, targets []target) error {
-	if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s is not empty; remove it, or name another folder", out)
-	}
-	dir, err := os.MkdirTemp("", "orderclose-release")
+func get[T any](v T, err error) T {
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	r, err := build(source, dir, targets)
-	if err != nil {
-		return err
+	return v
+}
+
+func docs(version string, date time.Time, dir string) error {
+	root := cli.Root(rooms.All())
+	root.DisableAutoGenTag = true
+	root.InitDefaultCompletionCmd()
+	return errors.Join(
+		doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: version, Manual: "orderclose"}, dir+"/man/man1"),
+		root.GenBashCompletionFileV2(dir+"/completions/orderclose.bash", true),
+		root.GenFishCompletionFile(dir+"/completions/orderclose.fish", true),
+		root.GenZshCompletionFile(dir+"/completions/_orderclose"))
+}
+
+// image writes the image for both processors as a tar file with an OCI layout. The base is empty.
+func image(version string, date time.Time, commit, out string) {
+	var roots bytes.Buffer // of Mozilla, without those that it trusts with a condition: PEM has no conditions
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			get(0, pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}))
+		}
 	}
-	files, err := r.files()
-	if err != nil {
-		return err
+	get(0, os.WriteFile(prepared+"image/etc/ssl/certs/ca-certificates.crt", roots.Bytes(), 0o644))
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range []string{"amd64", "arm64"} {
+		folders := map[string]string{prepared + "image": ""}
+		for _, programs := range get(filepath.Glob("orderclose*_linux_" + arch + "_*")) {
+			folders[programs] = "usr/local/bin"
+		}
+		content := pack(folders, date)
+		layer := get(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+			tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching))
+		base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+		image := get(mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: date}}}))
+		config := get(image.ConfigFile()).DeepCopy()
+		config.OS, config.Architecture, config.Created, config.Config = "linux", arch, v1.Time{Time: date}, settings
+		config.Config.Labels = map[string]string{}
+		for label, value := range map[string]string{"title": "orderclose", "version": version, "revision": commit, "created": date.Format(time.RFC3339),
+			"licenses": cli.License, "source": "https://github.com/orderclose/orderclose"} {
+			config.Config.Labels["org.opencontainers.image."+label] = value
+		}
+		platform := &v1.Platform{OS: config.OS, Architecture: arch}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: get(mutate.ConfigFile(image, config)), Descriptor: v1.Descriptor{Platform: platform}})
 	}
-	sums := checksums(files)
-	signature, err := r.signature(sums)
-	if err != nil {
-		return err
-	}
-	files = append(append(files, sums), signature...)
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(out, f.name), f.data, 0o644); err != nil {
+	get(0, get(layout.Write(prepared+"layout", empty.Index)).AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": "orderclose:" + version,                   // podman
+		"io.containerd.image.name":          "docker.io/library/orderclose:" + version, // containerd, Docker
+	})))
+	get(0, os.WriteFile(out, pack(map[string]string{prepared + "layout": ""}, date), 0o644))
+}
+
+// pack returns folders as a tar file that is the same on every machine. The value of a folder is its path in the file.
+func pack(folders map[string]string, date time.Time) []byte {
+	files := fstest.MapFS{}
+	for from, to := range folders {
+		get(0, filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+			file := &fstest.MapFile{Mode: entry.Type() | 0o755, ModTime: date}
+			if !entry.IsDir() {
+				file.Data = get(os.ReadFile(name))
+			}
+			if get(entry.Info()).Mode()&0o100 == 0 {
+				file.Mode = 0o644
+			}
+			files[path.Join(to, filepath.ToSlash(get(filepath.Rel(from, name))))] = file
 			return err
-		}
-		fmt.Println(filepath.Join(out, f.name))
+		}))
 	}
-	return nil
-}
-
-// files returns the files of the release without the checksums.
-func (r *release) files() ([]file, error) {
-	documents, err := r.documents()
-	if err != nil {
-		return nil, err
-	}
-	licenses, err := r.licenses()
-	if err != nil {
-		return nil, err
-	}
-	var files []file
-	for _, p := range r.programs {
-		var b bytes.Buffer
-		if err := r.writeArchive(&b, p, append(documents, licenses)); err != nil {
-			return nil, err
-		}
-		files = append(files, file{name: r.archiveName(p.target) + ".tar.gz", data: b.Bytes()})
-		packages, err := r.packages(p, append(documents, licenses))
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, packages...)
-	}
-	image, err1 := r.imageArchive(licenses)
-	bom, err2 := r.sbom()
-	return append(files,
-		file{name: "orderclose_" + r.version + "_image.tar", data: image},
-		file{name: "orderclose_" + r.version + ".sbom.json", data: bom},
-	), errors.Join(err1, err2)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	get(0, errors.Join(w.AddFS(files), w.Close()))
+	return b.Bytes()
 }

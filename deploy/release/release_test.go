@@ -2,182 +2,79 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
+	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-const tag = "v1.2.3"
-
-// everything is set by make release-check: all targets are built, and for the second release everything is compiled again.
-var everything = os.Getenv("RELEASE_EVERYTHING") == "1"
-
-// folder holds the clones and the releases of all tests.
-var folder string
-
-func TestMain(m *testing.M) {
-	var err error
-	if folder, err = os.MkdirTemp("", "orderclose-release-test"); err != nil {
-		panic(err)
+// A user can replace the image of a release by that of the Dockerfile.
+func TestImage_HasTheSettingsOfTheDockerfile(t *testing.T) {
+	_, final, _ := strings.Cut(string(must.Get(os.ReadFile("../compose/Dockerfile"))(t)), "\nFROM scratch\n")
+	have := slices.DeleteFunc(regexp.MustCompile(`(?m)^[A-Z]+ .*$`).FindAllString(final, -1), func(line string) bool { return strings.HasPrefix(line, "COPY ") })
+	list := func(words []string) string {
+		return strings.ReplaceAll(string(must.Get(json.Marshal(words))(t)), ",", ", ")
 	}
-	code := m.Run()
-	os.RemoveAll(folder)
-	os.Exit(code)
+	h, ports := settings.Healthcheck, slices.Collect(maps.Keys(settings.ExposedPorts))
+	expect.Same(t, have, []string{
+		"WORKDIR " + settings.WorkingDir, "USER " + settings.User, "ENV " + settings.Env[0], "ENV " + settings.Env[1],
+		"EXPOSE " + strings.TrimSuffix(ports[0], "/tcp"),
+		fmt.Sprintf("HEALTHCHECK --interval=%v --timeout=%v --start-period=%v CMD %s", h.Interval, h.Timeout, h.StartPeriod, list(h.Test[1:])),
+		"STOPSIGNAL " + settings.StopSignal, "LABEL org.opencontainers.image.licenses=" + cli.License,
+		"ENTRYPOINT " + list(settings.Entrypoint), "CMD " + list(settings.Cmd),
+	}, "the Dockerfile differs from the image")
 }
 
-// chosenTargets returns the targets that the tests build: the machine that runs them, and always one with Linux, because only Linux has an image.
-func chosenTargets() []target {
-	host := target{runtime.GOOS, runtime.GOARCH}
-	switch {
-	case everything:
-		return targets
-	case host.os == "linux":
-		return []target{host}
+func TestImage_TwoBuildsGiveTheSameBytes(t *testing.T) {
+	var files [2][]byte
+	for i := range files {
+		dist := filepath.Join(t.TempDir(), "dist")
+		must.Do(t, os.MkdirAll(filepath.Join(dist, prepared, "image/etc/ssl/certs"), 0o700))
+		must.Do(t, os.MkdirAll(filepath.Join(dist, "orderclose_linux_amd64_v1"), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dist, "orderclose_linux_amd64_v1/orderclose"), []byte("program"), 0o700))
+		t.Chdir(dist)
+		image("v1.2.3", time.Unix(1_700_000_000, 0).UTC(), "0123", "image.tar")
+		files[i] = must.Get(os.ReadFile("image.tar"))(t)
+		expect.NoError(t, validate.Index(must.Get(layout.ImageIndexFromPath(prepared+"layout"))(t)))
 	}
-	return []target{host, {"linux", host.arch}}
+	expect.That(t, bytes.Equal(files[0], files[1]), "two images of a commit differ")
 }
 
-// commit copies the files of this repository, with all changes, to a repository of its own, and commits and tags them. It returns the folder.
-var commit = sync.OnceValues(func() (dir string, err error) {
-	dir = filepath.Join(folder, "first")
-	list, err := run("../..", nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-	if err != nil {
-		return "", err
+// The programs are those of the Dockerfile and of the units, built in the same way.
+func TestGoreleaser_BuildsWhatTheDockerfileAndTheUnitsNeed(t *testing.T) {
+	t.Chdir("../..")
+	read := func(name string) string { return string(must.Get(os.ReadFile(name))(t)) }
+	var c struct {
+		Builds []struct{ Binary, Dir, Main string }
+		NFPMs  []struct{ License string }
 	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if err := copyFile(filepath.Join("../..", name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
+	text := read(".goreleaser.yaml")
+	must.Do(t, yaml.Unmarshal([]byte(text), &c))
+	expect.That(t, strings.Contains(text, "flags: [-trimpath, ") && strings.Contains(text, "ldflags: [-s -w]"), "the flags are not those of the Dockerfile")
+	for _, b := range c.Builds {
+		built := fmt.Sprintf("CGO_ENABLED=0 go build -C %s -trimpath -ldflags='-s -w' -o /%s %s\n", b.Dir, b.Binary, b.Main)
+		built = strings.Replace(built, "-C  ", "", 1)
+		expect.That(t, strings.Contains(read("deploy/compose/Dockerfile"), built), "the Dockerfile does not build %q", built)
+	}
+	for _, unit := range must.Get(filepath.Glob("deploy/systemd/*.service"))(t) {
+		for _, start := range regexp.MustCompile(`ExecStart=/usr/local/bin/(\S+)`).FindAllStringSubmatch(read(unit), -1) {
+			expect.That(t, strings.Contains(text, "\n    binary: "+start[1]+"\n"), "%s starts %s", unit, start[1])
 		}
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet", "--template="}, {"add", "--all"}, {"commit", "--quiet", "--message=all"}, {"tag", tag},
-	} {
-		if _, err := run(dir, author, "git", args...); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
-})
-
-// author lets git commit without the configuration of the person who runs the tests.
-var author = []string{
-	"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
-	"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com", "GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com",
-}
-
-func copyFile(from, to string) error {
-	info, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(target, to)
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, info.Mode())
-}
-
-// firstRelease makes the release that most tests read.
-var firstRelease = sync.OnceValues(func() (dir string, err error) {
-	source, err := commit()
-	if err != nil {
-		return "", err
-	}
-	dir = filepath.Join(folder, "release")
-	return dir, makeRelease(source, dir, chosenTargets())
-})
-
-// released returns the files of the release, by name.
-func released(t *testing.T) map[string][]byte {
-	t.Helper()
-	dir := must.Get(firstRelease())(t)
-	return readAll(t, dir)
-}
-
-func readAll(t *testing.T, dir string) map[string][]byte {
-	t.Helper()
-	entries := must.Get(os.ReadDir(dir))(t)
-	files := map[string][]byte{}
-	for _, e := range entries {
-		files[e.Name()] = must.Get(os.ReadFile(filepath.Join(dir, e.Name())))(t)
-	}
-	return files
-}
-
-// revision returns the commit from which the release was made.
-func revision(t *testing.T) string {
-	t.Helper()
-	dir := must.Get(commit())(t)
-	out := must.Get(run(dir, nil, "git", "rev-parse", "HEAD"))(t)
-	return strings.TrimSpace(string(out))
-}
-
-// The second build is from a linked worktree in another folder. With RELEASE_EVERYTHING nothing compiled is reused either.
-func TestRelease_TwoBuildsOfACommitGiveTheSameBytes(t *testing.T) {
-	one := released(t)
-	source, out := filepath.Join(t.TempDir(), "another folder"), t.TempDir()
-	first := must.Get(commit())(t)
-	must.Get(run(first, nil, "git", "worktree", "add", "--quiet", "--detach", source))(t)
-	if everything {
-		t.Setenv("GOCACHE", t.TempDir())
-	}
-	t.Setenv("TZ", "Asia/Tokyo")
-	must.Do(t, makeRelease(source, out, chosenTargets()))
-	two := readAll(t, out)
-	want := len(chosenTargets()) + 3
-	for _, x := range chosenTargets() {
-		if x.os == "linux" {
-			want += len(packageKinds)
-		}
-	}
-	expect.That(t, len(one) == want && len(two) == want, "%d and %d files, want %d", len(one), len(two), want)
-	for name, data := range one {
-		expect.That(t, bytes.Equal(data, two[name]), "%s differs: %d and %d bytes", name, len(data), len(two[name]))
-	}
-}
-
-func TestRelease_ChecksumsAreThoseOfAllOtherFiles(t *testing.T) {
-	files := released(t)
-	dir, _ := firstRelease()
-	if _, err := exec.LookPath("sha256sum"); err == nil {
-		expect.NoError(t, expect.Err(run(dir, nil, "sha256sum", "--check", "--strict", "SHA256SUMS")))
-	}
-	for name := range files {
-		expect.That(t, name == "SHA256SUMS" || bytes.Contains(files["SHA256SUMS"], []byte("  "+name+"\n")), "SHA256SUMS does not name %s", name)
-	}
-}
-
-func TestRelease_RefusesUncommittedChanges(t *testing.T) {
-	source := filepath.Join(t.TempDir(), "source")
-	first := must.Get(commit())(t)
-	must.Get(run(first, nil, "git", "clone", "--quiet", ".", source))(t)
-	must.Do(t, os.WriteFile(filepath.Join(source, "new.go"), []byte("package orderclose\n"), 0o644))
-	err := makeRelease(source, t.TempDir(), targets)
-	expect.That(t, err != nil && strings.Contains(err.Error(), "commit or stash them:\n?? new.go"), "got %v", err)
-}
-
-func TestRelease_RefusesAFolderThatIsNotEmpty(t *testing.T) {
-	out := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(out, "old.tar.gz"), nil, 0o644))
-	err := makeRelease("../..", out, targets)
-	expect.That(t, err != nil && strings.Contains(err.Error(), "is not empty"), "got %v", err)
+	expect.Equal(t, c.NFPMs[0].License, cli.License, "the license of a package")
+	expect.That(t, strings.Contains(read("deploy/helm/orderclose/Chart.yaml"), "artifacthub.io/license: "+cli.License+"\n"), "the chart has another license")
 }

@@ -104,24 +104,21 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		q, before := p.Questions[0], *a
 		writeQuestions(c.env.Stderr, p.Questions[:1])
 		fmt.Fprint(c.env.Stderr, "> ")
-		answer, err := readLine(ctx, input)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil || answer == "" {
+		answer := readLine(ctx, input)
+		if answer == "" {
 			return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
 		}
-		err = cmd.Flags().Set(q.Flag, answer)
-		proposed := facts.Propose(*a)
-		if err == nil && proposed.Refused != "" && q.Flag != "table" {
-			err = errors.New(proposed.Refused)
+		err := cmd.Flags().Set(q.Flag, answer)
+		next := facts.Propose(*a)
+		if err == nil && next.Refused != "" && q.Flag != "table" {
+			err = errors.New(next.Refused)
 		}
-		if err != nil {
+		if err != nil { // asked again
 			c.note(err)
 			*a = before
 			continue
 		}
-		p = proposed
+		p = next
 	}
 	r := initResult{Proposal: p}
 	switch {
@@ -198,17 +195,17 @@ func writeQuestions(w io.Writer, all []propose.Question) {
 	}
 }
 
-// readLine reads a line without the blanks around it, and waits no longer than the context.
-func readLine(ctx context.Context, input *bufio.Reader) (line string, err error) {
-	read := make(chan struct{})
+// readLine returns a line of the terminal; "": it has ended, or ctx.
+func readLine(ctx context.Context, input *bufio.Reader) string {
+	line := make(chan string, 1)
 	go func() {
-		defer close(read)
-		line, err = input.ReadString('\n')
+		text, _ := input.ReadString('\n')
+		line <- strings.TrimSpace(text)
 	}()
 	select {
 	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-read:
-		return strings.TrimSpace(line), err
+		return ""
+	case text := <-line:
+		return text
 	}
 }
