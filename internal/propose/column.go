@@ -39,6 +39,7 @@ var holding = map[string]func(*column) bool{
 	"number": isKey, "sku": isKey, "available": isWhole, "reserved": isWhole, "label": isText,
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
+	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
 	"method":   func(c *column) bool { return isInteger(c) || isText(c) },
 }
 

@@ -209,6 +209,7 @@ func (p *Proposal) chooseOthers() {
 			break
 		}
 	}
+	p.lock = t.first("version")
 	for _, c := range t.ranked("method") {
 		p.payLater(c)
 	}

@@ -29,8 +29,7 @@ type shop struct {
 	tables, insert []string
 
 	status, created, due   string
-	unpaid, closed         string   // as topics.yaml has them
-	right                  []string // all values that may be written by a close
+	unpaid, closed         string // as topics.yaml has them
 	zone                   time.Duration
 	delay                  time.Duration
 	kind                   mapping.TimeType

@@ -127,45 +127,34 @@ var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
 
 // statusColumn reads what the rows say of each value of a column.
 func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColumn {
-	s, at := statusColumn{column: c}, map[string]int{}
-	add := func(v string) *value {
-		if _, known := at[v]; !known {
-			at[v] = len(s.values)
-			new := value{text: v, label: c.labels[v], says: meaningOf(c.labels[v])}
-			switch {
-			case new.label == "" && !isInteger(c) && c.Type != "boolean":
-				new.says = meaningOf(v)
-			case new.says == unknown && slices.Contains(lists["markWords"], compress(c.key)): // is_paid
-				new.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[v]
-			}
-			s.values = append(s.values, new)
-		}
-		return &s.values[at[v]]
-	}
+	s := statusColumn{column: c}
+	rows, _, _ := c.count(func(row int) bool { return c.rows[row] != nil })
+	done, _, _ := c.count(isPaid)
+	old, _, _ := c.count(func(row int) bool {
+		created := p.created.in(row)
+		return !created.IsZero() && p.f.Now.Sub(created) > 24*time.Hour
+	})
 	if c.Type == "enum" {
 		for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
-			add(strings.ReplaceAll(m[1], "''", "'"))
+			rows[strings.ReplaceAll(m[1], "''", "'")] += 0
 		}
 	}
-	for v := range c.labels {
+	for text := range c.labels {
 		if isInteger(c) {
-			add(v)
+			rows[text] += 0
 		}
 	}
-	for row, x := range c.rows {
-		if x == nil {
-			continue
+	for text, n := range rows {
+		v := value{text: text, label: c.labels[text], says: meaningOf(c.labels[text]), rows: n, old: old[text], paid: done[text]}
+		switch {
+		case v.label == "" && !isInteger(c) && c.Type != "boolean":
+			v.says = meaningOf(text)
+		case v.says == unknown && slices.Contains(lists["markWords"], compress(c.key)): // is_paid
+			v.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[text]
 		}
-		v := add(text(x))
-		v.rows++
-		if isPaid(row) {
-			v.paid++
-		}
-		if created := p.created.in(row); !created.IsZero() && p.f.Now.Sub(created) > 24*time.Hour {
-			v.old++
-		}
+		s.values = append(s.values, v)
 	}
-	slices.SortStableFunc(s.values, func(a, b value) int { return cmp.Or(b.rows-a.rows, inOrder(a.text, b.text)) })
+	slices.SortFunc(s.values, func(a, b value) int { return cmp.Or(b.rows-a.rows, inOrder(a.text, b.text)) })
 	return s
 }
 

@@ -206,7 +206,7 @@ func (p *Proposal) after(t timeChoice) (all []time.Duration) {
 // dueIn reads a column as due times of unpaid orders, sorted by how long they are after the creation; never is how many are never due.
 func (p *Proposal) dueIn(c *column) (due timeChoice, ages []time.Duration, never int) {
 	due, ok := p.timeIn(c)
-	if !ok || c.OnUpdate || c.DefaultNow || p.created.of == nil || c == p.created.of {
+	if !ok || c.OnUpdate || c.DefaultNow || c == p.created.of {
 		return due, nil, 0
 	}
 	if !due.zoned() { // the creation time needs none

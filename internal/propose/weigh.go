@@ -27,13 +27,11 @@ const (
 
 // candidates returns the tables that may be that of the orders, the best first; at most three.
 func (f *Facts) candidates(named string) (all []candidate) {
+	some := slices.ContainsFunc(f.Tables, func(t *Table) bool { return isOrders(t.Name) })
 	for _, t := range f.Tables {
-		if named != "" && !strings.EqualFold(t.Name, named) && t.Pattern != named {
-			continue
-		}
-		if c := f.weigh(t); named != "" || c.score >= enough-2 && c.against == "" && (isOrders(t.Name) || !slices.ContainsFunc(f.Tables, func(t *Table) bool {
-			return isOrders(t.Name)
-		})) {
+		c := f.weigh(t)
+		if named != "" && (strings.EqualFold(t.Name, named) || t.Pattern == named) ||
+			named == "" && c.score >= enough-2 && c.against == "" && isOrders(t.Name) == some {
 			all = append(all, c)
 		}
 	}

@@ -61,6 +61,9 @@ func (p *Proposal) write() string {
 	if p.category != nil {
 		add("  category: "+p.category.yaml(), p.why["category"])
 	}
+	if p.lock != nil {
+		add("  lock: "+p.lock.yaml(), "its name: code that locks optimistically sees each close")
+	}
 	if p.items == nil {
 		add("  items: none", "no table of lines with a SKU and whole quantities")
 	} else {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -48,8 +49,8 @@ func (w *chaosWorld) unattended() (all []span) {
 			all = append(all, span{from, from.Add(e.For + stalledTime)})
 		case "redis": // the holder of its lock works until the lock may have ended; then one has the lease
 			all = append(all, span{from, from.Add(e.For + lock.DefaultExpiry + keeperRetry + redisTime)})
-		case "service": // turns that fail give the lock back, also the only process that may hold it
-			all = append(all, span{from, from.Add(e.For + keeperRetry + keeperStart)})
+		case "service": // turns that fail give the lock back, also the only process that may hold it; the last call may hang
+			all = append(all, span{from, from.Add(e.For + closing.CallTimeout + keeperRetry + keeperStart)})
 		case "pause-closes":
 			all = append(all, span{from, from.Add(e.For + longestReminder)})
 		}
