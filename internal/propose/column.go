@@ -227,7 +227,7 @@ func labels(comment string, numbers bool) map[string]string {
 		all := map[string]string{}
 		for _, m := range expr.FindAllStringSubmatch(comment, -1) {
 			if all[m[value]] == "" {
-				all[m[value]] = strings.TrimRight(m[label], "：:=-> ")
+				all[m[value]] = strings.TrimRight(m[label], "：:=-> /")
 			}
 		}
 		return all
