@@ -10,7 +10,7 @@
 // name does, by the same code. A call whose name begins with Plan changes nothing: show what it returns to a person, and then make the
 // call that carries it out.
 //
-//	admin.go         Admin, Host and Act for the calls of rooms, the errors that many calls have, and the audit log
+//	admin.go         Admin, New and As, the errors that many calls have, and the audit log
 //	pauses.go        Pauses, PlanPause, Pause, Resume
 //	payments.go      LatePayments, LatePayment, ResolveLate
 //	orders.go        Verdicts, History, Overdue

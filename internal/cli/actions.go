@@ -47,7 +47,7 @@ func printActions(w io.Writer, all []store.Action) {
 	}
 }
 
-// acting are the commands of the core that change something.
+// acting are the commands that change something.
 var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", "dlq discard",
 	"payments resolve", "events again", "topics apply", "migrate", "send"}
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -46,8 +48,17 @@ func TestActions_PrintsTheAuditLog(t *testing.T) {
 	})
 }
 
-// Each command that acts is in the list, and each of the list exists.
+// Each command with a flag --yes is in the list, and each of the list exists.
 func TestActing_NamesCommands(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "orderclose ")
+		expect.That(t, cmd.Flags().Lookup("yes") == nil || slices.Contains(acting, name), "%s has --yes, and is not in the list", name)
+		for _, below := range cmd.Commands() {
+			look(below)
+		}
+	}
+	look(Root(nil))
 	for _, name := range acting {
 		cmd, rest, err := Root(nil).Find(strings.Fields(name))
 		expect.That(t, err == nil && len(rest) == 0 && cmd.CommandPath() == "orderclose "+name, "%s: %v %v", name, cmd.CommandPath(), err)

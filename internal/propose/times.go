@@ -174,9 +174,10 @@ func (p *Proposal) chooseZone() {
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
 		now := p.f.Now.Add(offset).Format("15:04")
-		p.doubt("by its newest rows, %s is written in %s, where it is %s: if it is not %s in the shop, answer --zone", p.created.Column, zone, now, now)
 		if offset == 0 {
-			p.doubt("%s may also be written in a place that has summer time, such as London: then answer --zone Europe/London", p.created.Column)
+			p.doubt("by its newest rows, %s is written in UTC: in a place that has summer time, such as London, answer --zone Europe/London", p.created.Column)
+		} else {
+			p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, answer --zone", p.created.Column, zone, now)
 		}
 	}
 }
