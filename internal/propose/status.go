@@ -298,8 +298,8 @@ func (p *Proposal) chooseClosed(s statusColumn) {
 	p.askValue("closed", "which value of %s.%s shall a closed order get?", values)
 }
 
-// excludePaid adds the condition that a mark does not call an unpaid order paid: by its words, or because most unpaid orders have a value that few
-// paid ones have.
+// excludePaid adds a condition on a column that marks paid orders: a close leaves an unpaid order out if this mark calls it paid. The value of
+// unpaid orders is known by its word, or most unpaid orders have it and few paid ones.
 func (p *Proposal) excludePaid(mark statusColumn) {
 	open, n, _ := mark.count(p.from.in)
 	done, nDone, _ := mark.count(func(row int) bool { return slices.Contains(p.paid, text(p.from.rows[row])) })

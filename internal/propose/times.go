@@ -204,7 +204,7 @@ func (p *Proposal) after(t timeChoice) (all []time.Duration) {
 	return all
 }
 
-// dueIn reads a column as due times of unpaid orders, sorted by how long they are after the creation; never is how many are never due.
+// dueIn reads a column as due times. ages says how long after its creation each unpaid order is due, sorted. never counts those that are never due.
 func (p *Proposal) dueIn(c *column) (due timeChoice, ages []time.Duration, never int) {
 	due, ok := p.timeIn(c)
 	if !ok || c.OnUpdate || c.DefaultNow || c == p.created.of {
@@ -299,34 +299,31 @@ func (p *Proposal) chooseDue() {
 
 // chooseDelay looks how long unpaid orders stay open today.
 func (p *Proposal) chooseDelay() {
-	var waiting, ended []time.Time
+	var waiting, ended, others []time.Time // the creation of unpaid orders, of closed ones, and of all that are not unpaid
+	var took []time.Duration               // from the creation of an order until its close
 	var newest time.Time
 	for row, at := range p.created.at {
+		if at.IsZero() {
+			continue
+		}
 		if at.After(newest) && !at.After(p.f.Now) {
 			newest = at
 		}
-		if p.unpaid(row) && !at.IsZero() {
+		if p.unpaid(row) {
 			waiting = append(waiting, at)
-		} else if p.to.in(row) && !at.IsZero() {
+		} else if others = append(others, at); p.to.in(row) {
 			ended = append(ended, at)
 		}
-	}
-	// Rows that nobody adds to any more get older, and what is right for the clock is wrong for them.
-	d, n := usualDelay(waiting, ended, p.f.Now)
-	then, _ := usualDelay(waiting, ended, newest)
-	var took, others []time.Duration // until orders were closed; and the ages of orders that are not unpaid
-	for row, at := range p.created.at {
-		if end := p.shut.in(row); !end.IsZero() && !at.IsZero() && p.to.in(row) {
+		if end := p.shut.in(row); !end.IsZero() && p.to.in(row) {
 			took = append(took, end.Sub(at))
 		}
-		if !at.IsZero() && !p.unpaid(row) {
-			others = append(others, p.f.Now.Sub(at))
-		}
 	}
+	// The table may be a copy without new orders. Then the clock and its newest order give two delays.
+	d, n := usualDelay(waiting, ended, p.f.Now)
+	then, _ := usualDelay(waiting, ended, newest)
 	slices.Sort(took)
-	recent := len(slices.DeleteFunc(slices.Clone(others), func(age time.Duration) bool { return age > d }))
-	before := len(slices.DeleteFunc(slices.Clone(others), func(age time.Duration) bool { return age <= d || age > 2*d }))
-	burst := recent >= 20 && before*4 < recent // then the unpaid orders are as old as the rush
+	recent, before := within(others, p.f.Now, -1<<62, d), within(others, p.f.Now, d, 2*d)
+	burst := recent >= 20 && before*4 < recent // many orders came at once: the age of the unpaid ones is that of the rush
 	known := len(took) < 20 || took[len(took)/2] <= d+d/4+time.Minute
 	if then == d && d > 0 && !burst && known {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
@@ -347,21 +344,24 @@ func (p *Proposal) chooseDelay() {
 	p.ask(q)
 }
 
-// usualDelay returns the delay over which the times of unpaid orders are spread, up to its end, so that beyond it are only the few that somebody
-// has missed, and how many are within it; 0: there is none.
-func usualDelay(waiting, ended []time.Time, now time.Time) (time.Duration, int) {
-	within := func(all []time.Time, from, to time.Duration) (n int) {
-		for _, at := range all {
-			if age := now.Sub(at); age > from && age <= to {
-				n++
-			}
+// within counts the times that are older than from, and not older than to.
+func within(all []time.Time, now time.Time, from, to time.Duration) (n int) {
+	for _, at := range all {
+		if age := now.Sub(at); age > from && age <= to {
+			n++
 		}
-		return n
 	}
+	return n
+}
+
+// usualDelay returns the delay after which the shop seems to close unpaid orders; 0: there is none. waiting are the creation times of unpaid
+// orders. Most of them are younger than the delay, some nearly as old, and few are older. n is how many are younger.
+func usualDelay(waiting, ended []time.Time, now time.Time) (delay time.Duration, n int) {
 	for _, d := range delays {
 		d *= time.Minute
-		n := within(waiting, -time.Minute, d)
-		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, d*4/5, d) > 0 && within(waiting, d, 2*d)*5 < within(waiting, d/2, d) && within(ended, d, 1<<62) > 0 {
+		n := within(waiting, now, -time.Minute, d)
+		few := within(waiting, now, d, 2*d)*5 < within(waiting, now, d/2, d)
+		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, now, d*4/5, d) > 0 && few && within(ended, now, d, 1<<62) > 0 {
 			return d, n
 		}
 	}

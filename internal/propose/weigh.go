@@ -77,12 +77,6 @@ func (f *Facts) weigh(t *Table) candidate {
 	if has(of, "softWords") {
 		add(-2, "")
 	}
-	noTime := "it has no time of creation: a DATETIME, a TIMESTAMP or unix time"
-	for _, t := range t.columns {
-		if is(t, "datetime timestamp timestamptz") {
-			noTime += "; name one: --created " + t.Name
-		}
-	}
 	if s := t.first("status"); s != nil {
 		add(2, "the column "+s.Name)
 	} else if s := t.first("pay"); s != nil {
@@ -93,7 +87,12 @@ func (f *Facts) weigh(t *Table) candidate {
 	if created := t.first("created"); created != nil {
 		add(1, "the column "+created.Name)
 	} else if t.first("due") == nil && (c.against == "" || c.byName) {
-		c.against, c.byName = noTime, false
+		c.against, c.byName = "it has no time of creation: a DATETIME, a TIMESTAMP or unix time", false
+		for _, column := range t.columns {
+			if is(column, "datetime timestamp timestamptz") {
+				c.against += "; name one: --created " + column.Name
+			}
+		}
 	}
 	for _, role := range words("money buyer number paidat") {
 		if t.first(role) != nil {

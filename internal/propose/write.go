@@ -247,7 +247,7 @@ func (v *Preview) Doubts() (all []string) {
 			"write not_before", now, n, v.Rows[0].Oldest))
 	case n == 0:
 		all = append(all, "no order is unpaid now, so nothing shows that the status is right")
-	case n > 0 && never*2 > n:
+	case never*2 > n:
 		all = append(all, fmt.Sprintf("%d of %d unpaid orders would never close: they have no time", never, n))
 	}
 	return all
