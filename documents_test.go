@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
+	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/rights"
+	"github.com/orderclose/orderclose/rooms"
 )
 
 // documents returns the text of each Markdown file, by its path.
@@ -78,6 +82,20 @@ func TestDocuments_ArchitectureNamesWhatThereIs(t *testing.T) {
 		}
 		expect.That(t, folder != "." || pkg == ".", "To change X, open Y of docs/architecture.md has no row for package %s, or a folder above it", pkg)
 	}
+}
+
+// docs/production.md names each command.
+func TestDocuments_CommandsAreThoseOfTheProgram(t *testing.T) {
+	page := string(must.Get(os.ReadFile("docs/production.md"))(t))
+	var named func(c *cobra.Command)
+	named = func(c *cobra.Command) {
+		for _, below := range c.Commands() {
+			named(below)
+		}
+		path := "`" + strings.TrimPrefix(c.CommandPath(), "orderclose ") + "`"
+		expect.That(t, c.Hidden || c.HasSubCommands() || strings.Contains(page, path), "docs/production.md does not name %s", path)
+	}
+	named(cli.Root(rooms.All()))
 }
 
 // The tables of ACLs and privileges are those of package rights. UPDATE_GOLDEN=1 writes them.

@@ -6,12 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
-	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // join compares a file with what it should have. UPDATE_GOLDEN=1 writes it.
@@ -25,20 +21,6 @@ func join(t *testing.T, path string, with func(have string) string) {
 		return
 	}
 	expect.That(t, have == want, "%s does not have what the program and the rooms have: UPDATE_GOLDEN=1 go test -run '^%s$' . writes it", path, t.Name())
-}
-
-// docs/production.md names each command.
-func TestDocuments_CommandsAreThoseOfTheProgram(t *testing.T) {
-	page := string(must.Get(os.ReadFile("docs/production.md"))(t))
-	var named func(c *cobra.Command)
-	named = func(c *cobra.Command) {
-		for _, below := range c.Commands() {
-			named(below)
-		}
-		path := "`" + strings.TrimPrefix(c.CommandPath(), "orderclose ") + "`"
-		expect.That(t, c.Hidden || c.HasSubCommands() || strings.Contains(page, path), "docs/production.md does not name %s", path)
-	}
-	named(cli.Root(rooms.All()))
 }
 
 // What the folders of rooms have is in the files of all: UPDATE_GOLDEN=1 go test -run RoomsAreJoined . writes it, and removes what is left of

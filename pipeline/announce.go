@@ -92,10 +92,10 @@ func (a *App) setFailing(p *wire.Process) bool {
 			now[wire.FailingPayment] = at.UnixMilli()
 		}
 	}
-	if maps.Equal(p.Failing, now) {
+	if maps.Equal(p.FailingSince, now) {
 		return false
 	}
-	p.Failing = now
+	p.FailingSince = now
 	return true
 }
 

@@ -38,7 +38,7 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 	} {
 		step.does()
 		says := a.setFailing(&p)
-		got := slices.Sorted(maps.Keys(p.Failing))
+		got := slices.Sorted(maps.Keys(p.FailingSince))
 		expect.That(t, says == step.says && slices.Equal(got, step.want), "%v %v, want %+v", says, got, step)
 	}
 }

@@ -196,7 +196,7 @@ func (s *session) checksOfDatabase(facts health.Facts, try bool) (needed int, ch
 		return 0, nil
 	}
 	tables := check{"tables of orders", "docs/mapping.md has every key", s.checkTables}
-	schema := ops.AskSchema.Of(facts)
+	schema := ops.SchemaCheck.Of(facts)
 	if differs, is := errors.AsType[*store.SchemaError](schema.Err); is { // the verdict says what to do, and the other checks would fail for that
 		if differs.Has == 0 && s.cfg.Orders != nil { // migrate refuses a mapping that does harm
 			return 0, []check{tables}

@@ -166,7 +166,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), never, nil))
 	examine := func() (all []string) {
 		schema, err := s.pipeline().Schema(t.Context())
-		facts := health.Facts{Checks: ops.Checks(), Answers: map[string]health.Answer[any]{string(ops.AskSchema): {Value: schema, At: time.Now(), Err: err}}}
+		facts := health.Facts{Checks: ops.Checks(), Answers: map[string]health.Answer[any]{string(ops.SchemaCheck): {Value: schema, At: time.Now(), Err: err}}}
 		needed, checks := s.checksOfDatabase(facts, false)
 		for _, k := range checked(t.Context(), needed, checks) {
 			all = append(all, k.Check+" "+k.State)

@@ -97,7 +97,7 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 		t.Helper()
 		now := s.pipeline().History(t.Context(), "stuck", 1000).Now.String()
 		expect.That(t, strings.HasSuffix(now, told+": "+cause+": orderclose runbook an-order-cannot-be-closed"), "%s", now)
-		overdue := ops.Get(t.Context(), s.questions(t.Context()), ops.AskOverdue)
+		overdue := ops.Get(t.Context(), s.questions(t.Context()), ops.OverdueCheck)
 		expect.That(t, overdue.Err == nil && strings.Contains(overdue.Value.String(), cause), "%v, %v", overdue.Value, overdue.Err)
 	}
 	look("it cannot be closed")

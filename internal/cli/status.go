@@ -68,7 +68,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
 		facts := s.questions(ctx).Facts(ctx)
-		status, overdue, pauses := health.AskStatus.Of(facts), ops.AskOverdue.Of(facts).Value, ops.AskPauses.Of(facts)
+		status, overdue, pauses := health.KafkaCheck.Of(facts), ops.OverdueCheck.Of(facts).Value, ops.PausesCheck.Of(facts)
 		if status.Away() && s.Store == nil {
 			return Exit(Partly, status.Err)
 		}
@@ -88,7 +88,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				printStatus(w, status.Value, partitions)
 			}
 			if s.Kafka == nil && s.Store != nil {
-				printWithoutKafka(w, ops.AskHours.Of(facts))
+				printWithoutKafka(w, ops.HoursCheck.Of(facts))
 			}
 			if shown.Overdue != nil {
 				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, shown.Overdue)

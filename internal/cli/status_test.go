@@ -65,7 +65,7 @@ func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 
 // exit returns the error of a verdict about a status.
 func exit(r backlog.Status) error {
-	return verdictError(judge(health.AskStatus, health.Answer[any]{Value: r, At: at}))
+	return verdictError(judge(health.KafkaCheck, health.Answer[any]{Value: r, At: at}))
 }
 
 // judge judges the answer to one question.
@@ -94,7 +94,7 @@ func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	err := exit(r)
 	expect.That(t, err == nil, "%v, want no error", err)
 	away := health.Answer[any]{Err: errors.New("no answer")}
-	if err := verdictError(judge(ops.AskSweeps, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
+	if err := verdictError(judge(ops.SweepsCheck, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 }

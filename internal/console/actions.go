@@ -140,7 +140,7 @@ func (c *Console) audit(ctx context.Context, a action, by access.Identity) {
 	if a.State == running {
 		return
 	}
-	ops.Forget(c.asks, health.AskStatus)
+	ops.Forget(c.asks, health.KafkaCheck)
 	err := c.pipeline().KeepAction(context.WithoutCancel(ctx), by.Name, a.Kind+" "+fields, fmt.Sprintf("%s, %d of %d", result, a.Handled, a.Planned))
 	if err != nil {
 		c.o.Logger.Error("writing an action of the console to the audit log failed", "action", a.Kind, "err", err)
@@ -245,7 +245,7 @@ func (c *Console) latePayment(ctx context.Context, a action, who string) (action
 	}
 	a.run = func(ctx context.Context) (any, int, error) {
 		defer c.late.Forget()
-		defer ops.Forget(c.asks, ops.AskLate)
+		defer ops.Forget(c.asks, ops.LateCheck)
 		resolved, err := c.o.Store.ResolveLate(ctx, id, store.LateResolution(a.Kind), who)
 		if err != nil {
 			return nil, 0, err
@@ -300,7 +300,7 @@ func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 		} else {
 			p.Ended, err = kept.Resume(ctx, p.Category)
 		}
-		if ops.Forget(c.asks, ops.AskPauses); err != nil {
+		if ops.Forget(c.asks, ops.PausesCheck); err != nil {
 			return nil, 0, err
 		}
 		p.On, err = kept.Pauses(ctx)

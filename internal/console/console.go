@@ -102,7 +102,7 @@ func New(o Options) (*Console, error) {
 		c.following.Go(func() { c.letters.Run(c.ctx, lettersInterval, nil) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
-				c.remember(ops.Get(c.ctx, c.asks, health.AskStatus))
+				c.remember(ops.Get(c.ctx, c.asks, health.KafkaCheck))
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func TestNow_SaysWhatWaitsAndWhetherAllIsWell(t *testing.T) {
 		`data-live="/live?in=en,UTC"`)
 
 	r.addOrder("b", "delay_1h", time.Now().Add(-time.Minute))
-	ops.Forget(r.c.asks, health.AskStatus)
+	ops.Forget(r.c.asks, health.KafkaCheck)
 	page = r.open("/")
 	contains(t, page, `data-state="urgent"`, `data-kind="records_overdue"`, "start one with orderclose run relay",
 		`<a href="/runbook#records-do-not-leave-a-delay-topic">`, `<pre class="commands" lang="en">orderclose status`)
@@ -165,15 +165,15 @@ func TestNow_CountsTheOverdueOrdersOfTheDatabase(t *testing.T) {
 		o := orderclose.Order{ID: fmt.Sprint(i), Category: []string{"ticket", "gift"}[i/12], CreatedAt: due.Add(-time.Hour), Due: due}
 		must.Do(t, scenario.OrdersOf(r.store).CreateOrder(t.Context(), o, nil))
 	}
-	ops.Forget(r.c.asks, ops.AskOverdue)
+	ops.Forget(r.c.asks, ops.OverdueCheck)
 	page := r.open("/")
 	expect.That(t, strings.Index(page, `id="overdue"`) <= strings.Index(page, `id="problems"`), "the number of overdue orders stands below the problems")
 	contains(t, page, `data-state="urgent"`, `data-kind="orders_overdue"`, "14 orders wait", "no record is overdue in Kafka",
 		"/runbook#orders-are-overdue-in-the-database",
 		`<p id="overdue" data-orders="14">`, "<span>default: 2</span>", "<span>ticket: 12</span>")
 	must.Get(r.store.Pause(t.Context(), "ticket", time.Hour, "INC-1", false))(t)
-	ops.Forget(r.c.asks, ops.AskOverdue)
-	ops.Forget(r.c.asks, ops.AskPauses)
+	ops.Forget(r.c.asks, ops.OverdueCheck)
+	ops.Forget(r.c.asks, ops.PausesCheck)
 	contains(t, r.open("/"), `data-state="today"`, `data-kind="closing_paused"`, `<p id="overdue" data-orders="2">`, "12 more wait because closing is paused")
 }
 
@@ -182,8 +182,8 @@ func TestNow_ShowsWhatWasKnownWhileAServerIsAway(t *testing.T) {
 	r.open("/")
 	r.broker.Close()
 	_ = r.store.Close()
-	ops.Forget(r.c.asks, health.AskStatus)
-	ops.Forget(r.c.asks, ops.AskOverdue)
+	ops.Forget(r.c.asks, health.KafkaCheck)
+	ops.Forget(r.c.asks, ops.OverdueCheck)
 	for range 50 { // a fetch that fails takes longer than a page waits
 		if strings.Contains(r.open("/"), "Kafka has not answered since") {
 			break
@@ -272,7 +272,7 @@ func TestLive_SendsThePageAgainWhenItChanges(t *testing.T) {
 	read(`data-state="well"`)
 	r.putStock("ink")
 	r.addOrder("late", "delay_1h", time.Now().Add(-time.Minute))
-	ops.Forget(r.c.asks, health.AskStatus)
+	ops.Forget(r.c.asks, health.KafkaCheck)
 	read(`data-state="urgent"`)
 }
 

@@ -34,13 +34,13 @@ func (c *Console) serveDelays(w http.ResponseWriter, r *http.Request) {
 func (c *Console) renderDelays(w http.ResponseWriter, r *http.Request, status int, d delaysData) {
 	cfg := c.o.Config()
 	d.Config = cfg
-	d.Topics = ops.Get(r.Context(), c.asks, ops.AskTopics)
+	d.Topics = ops.Get(r.Context(), c.asks, ops.TopicsCheck)
 	for _, name := range append(slices.Sorted(maps.Keys(cfg.Delays.ByCategory)), "") {
 		_, delay, _ := cfg.Delays.Of(name)
 		d.Categories = append(d.Categories, categoryDelay{name, config.FormatDuration(delay)})
 	}
-	d.Broken = ops.Get(r.Context(), c.asks, ops.AskConfig).Err
-	d.Pauses = ops.Get(r.Context(), c.asks, ops.AskPauses)
+	d.Broken = ops.Get(r.Context(), c.asks, ops.ConfigCheck).Err
+	d.Pauses = ops.Get(r.Context(), c.asks, ops.PausesCheck)
 	p := c.newPage(r, "delays", d)
 	p.Path = "/delays"
 	c.render(w, r, status, p)

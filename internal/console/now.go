@@ -35,8 +35,8 @@ func (p page) TitleOf(path string) string {
 
 func (c *Console) now(ctx context.Context) (d nowData) {
 	facts := c.asks.Facts(ctx)
-	d.Status, d.Overdue = health.AskStatus.Of(facts), ops.AskOverdue.Of(facts)
-	d.Pauses, d.Hours = ops.AskPauses.Of(facts).Value, ops.AskHours.Of(facts).Value.Hours
+	d.Status, d.Overdue = health.KafkaCheck.Of(facts), ops.OverdueCheck.Of(facts)
+	d.Pauses, d.Hours = ops.PausesCheck.Of(facts).Value, ops.HoursCheck.Of(facts).Value.Hours
 	c.remember(d.Status)
 	d.History, d.Verdict = c.trend.samples(), health.Judge(facts)
 	c.first.mark(d.Verdict.Problems, facts.Now)

@@ -23,7 +23,7 @@ type sweepsData struct {
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: ops.Get(r.Context(), c.asks, ops.AskSweeps), Hours: ops.Get(r.Context(), c.asks, ops.AskHours)}
+	d := sweepsData{Sweeps: ops.Get(r.Context(), c.asks, ops.SweepsCheck), Hours: ops.Get(r.Context(), c.asks, ops.HoursCheck)}
 	d.Chart = foundChart(d.Hours.Value.Hours, time.Now())
 	return d
 }

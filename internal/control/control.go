@@ -162,7 +162,7 @@ func (c *Reader) add(r wire.RawRecord) {
 		}
 	case wire.KeyProcess:
 		var p wire.Process
-		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.Failing) <= wire.MaxEntries {
+		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.FailingSince) <= wire.MaxEntries {
 			c.addProcess(p, m.Appended.UTC(), len(r.Body))
 		}
 	}

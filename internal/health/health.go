@@ -28,7 +28,7 @@ type Check struct {
 	Ask     func(context.Context, Asked) (any, error) // nil: Judge reads the answers of other checks
 	Rest    func(answer any) time.Duration            // how much longer than Every an answer lasts; nil: no longer
 	Doubts  string                                    // the name of a check that is asked again after an error of this one
-	Failing string                                    // the key in wire.Process.Failing that says since when processes meet this fault; "": none
+	Failing string                                    // the key in wire.Process.FailingSince that says since when processes meet this fault; "": none
 	Judge   func(*Findings)                           // adds findings; nil: only errors of Ask are findings
 	Finds   []Kind                                    // of the findings
 }
@@ -60,8 +60,8 @@ type Asked interface {
 	Database() *store.Store // nil: the process knows none
 }
 
-// AskStatus is the name of the check that asks Kafka.
-const AskStatus Name[backlog.Status] = "Kafka"
+// KafkaCheck is the name of the check that asks Kafka.
+const KafkaCheck Name[backlog.Status] = "Kafka"
 
 // By returns the Check.Ask of the check with this name.
 func (Name[T]) By(ask func(Asked, context.Context) (T, error)) func(context.Context, Asked) (any, error) {
@@ -276,9 +276,9 @@ func (f *Findings) fault(c Check) {
 
 // Began sets since when there is a problem, if a process knows an earlier moment.
 func (f *Findings) Began(p *Problem, what string) {
-	for _, process := range AskStatus.Of(f.Facts).Value.Processes {
-		since := time.UnixMilli(process.Failing[what]).UTC()
-		if process.State == control.Present && process.Failing[what] > 0 && (p.Since.IsZero() || since.Before(p.Since)) {
+	for _, process := range KafkaCheck.Of(f.Facts).Value.Processes {
+		since := time.UnixMilli(process.FailingSince[what]).UTC()
+		if process.State == control.Present && process.FailingSince[what] > 0 && (p.Since.IsZero() || since.Before(p.Since)) {
 			p.Since = since
 		}
 	}

@@ -32,26 +32,26 @@ func Checks() []health.Check {
 	allSweeps := func(p Pipeline, ctx context.Context) (Sweeps, error) { return p.Sweeps(ctx, 0) }
 	all := func(error) bool { return true }
 	return []health.Check{
-		{Name: string(health.AskStatus), Every: often, Limit: limit, Ask: ask(health.AskStatus, followedStatus()), Finds: []health.Kind{
+		{Name: string(health.KafkaCheck), Every: often, Limit: limit, Ask: ask(health.KafkaCheck, followedStatus()), Finds: []health.Kind{
 			{Name: health.KafkaAway, Errors: all, Severity: health.Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
 				Hides: []health.ProblemKind{"sweeps", "compensations", "topics", "dead letters"}},
 			{Name: health.NotAnswered, Severity: health.Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
-		{Name: string(AskSchema), Every: 5 * seldom, Limit: often, Ask: ask(AskSchema, Pipeline.Schema),
+		{Name: string(SchemaCheck), Every: 5 * seldom, Limit: often, Ask: ask(SchemaCheck, Pipeline.Schema),
 			Finds: []health.Kind{
 				{Name: health.SchemaDiffers, Errors: differs, Severity: health.Today, Runbook: "the-schema-differs", InDoctor: true,
 					Hides: []health.ProblemKind{"schema", "compensations", "late payments"}}}},
-		{Name: string(AskOverdue), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(AskOverdue, Pipeline.OverdueExplained),
+		{Name: string(OverdueCheck), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(OverdueCheck, Pipeline.OverdueExplained),
 			Failing: wire.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.DatabaseAway) }), Finds: []health.Kind{
 				{Name: health.DatabaseAway, Errors: all, Severity: health.Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]health.ProblemKind{health.WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses",
 						health.PausesUnknown}, unclosed...)}}},
-		{Name: string(AskWrites), Every: soon, Limit: often, Ask: ask(AskWrites, only(Pipeline.Writable)),
-			Doubts: string(AskOverdue), Failing: wire.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
+		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)),
+			Doubts: string(OverdueCheck), Failing: wire.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
 				{Name: health.WritesRefused, Errors: all, Severity: health.Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
-		{Name: string(AskLock), Every: soon, Limit: soon, Ask: ask(AskLock, only(Pipeline.Lockable)),
+		{Name: string(LockCheck), Every: soon, Limit: soon, Ask: ask(LockCheck, only(Pipeline.Lockable)),
 			Failing: wire.FailingLock, Finds: []health.Kind{
 				{Name: health.LockRefused, Errors: all, Severity: health.Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
-		{Name: string(AskOffset), Every: seldom, Limit: soon, Ask: ask(AskOffset, Pipeline.DatabaseOffset), Judge: judged(findings.clocks), Finds: []health.Kind{
+		{Name: string(ClockCheck), Every: seldom, Limit: soon, Ask: ask(ClockCheck, Pipeline.DatabaseOffset), Judge: judged(findings.clocks), Finds: []health.Kind{
 			{Errors: all}, // without a finding
 			{Name: health.ClocksDiffer, Severity: health.Today, Runbook: "clocks-differ", InDoctor: true}}},
 		{Judge: judged(findings.frozen), Finds: []health.Kind{
@@ -64,28 +64,28 @@ func Checks() []health.Check {
 		{Judge: judged(findings.closesSlow), Finds: []health.Kind{{Name: health.ClosesSlow, Severity: health.Today, Runbook: "the-backlog-drains-slowly"}}},
 		{Judge: judged(findings.unread), Finds: []health.Kind{
 			{Name: health.TopicUnread, Severity: health.Urgent, Runbook: "a-partition-cannot-be-read", Blind: true, Page: "/delays#drift-heading"}}},
-		{Name: string(AskLetters), Limit: limit, Ask: ask(AskLetters, Pipeline.pendingLetters), Judge: judged(findings.letters), Finds: []health.Kind{
+		{Name: string(LettersCheck), Limit: limit, Ask: ask(LettersCheck, Pipeline.pendingLetters), Judge: judged(findings.letters), Finds: []health.Kind{
 			{Name: health.LettersPending, Severity: health.Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
-		{Name: string(AskPauses), Every: soon, Limit: often, Ask: ask(AskPauses, Pipeline.Pauses),
+		{Name: string(PausesCheck), Every: soon, Limit: often, Ask: ask(PausesCheck, Pipeline.Pauses),
 			Judge: judged(findings.pauses), Finds: []health.Kind{
 				{Name: health.ClosingPaused, Severity: health.Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading",
 					Hides: []health.ProblemKind{closerFrozen}},
 				{Name: health.PausesUnknown, Errors: all, Severity: health.Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},
 		{Judge: judged(findings.gone), Finds: []health.Kind{{Name: health.ProcessGone, Severity: health.Today, Runbook: "a-process-does-not-answer"}}},
-		{Name: string(AskTopics), Every: seldom, Limit: limit, Ask: ask(AskTopics, Pipeline.TopicsPlan),
+		{Name: string(TopicsCheck), Every: seldom, Limit: limit, Ask: ask(TopicsCheck, Pipeline.TopicsPlan),
 			Judge: judged(findings.topics), Finds: []health.Kind{
 				{Errors: topics.AccessDenied}, // a viewer need not see their settings
 				{Name: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
 				{Name: NoTopics, As: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
 					Hides: []health.ProblemKind{health.TopicUnread, "sweeps", "dead letters"}}}},
-		{Name: string(AskConfig), Every: often, Limit: soon, Ask: ask(AskConfig, only(Pipeline.broken)), Finds: []health.Kind{
+		{Name: string(ConfigCheck), Every: often, Limit: soon, Ask: ask(ConfigCheck, only(Pipeline.broken)), Finds: []health.Kind{
 			{Name: health.ConfigBroken, Errors: all, Severity: health.Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
-		{Name: string(AskSweeps), Every: often, Limit: limit, Ask: ask(AskSweeps, allSweeps)},
-		{Name: string(AskHours), Every: often, Limit: limit, Ask: ask(AskHours, Pipeline.Hours), Judge: judged(findings.hours), Finds: []health.Kind{
+		{Name: string(SweepsCheck), Every: often, Limit: limit, Ask: ask(SweepsCheck, allSweeps)},
+		{Name: string(HoursCheck), Every: often, Limit: limit, Ask: ask(HoursCheck, Pipeline.Hours), Judge: judged(findings.hours), Finds: []health.Kind{
 			{Name: health.SweepFound, Severity: health.Today, Runbook: "the-compensator-finds-orders", Page: "/sweeps"},
 			{Name: health.SweepMissing, Severity: health.Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps", Hides: []health.ProblemKind{health.SweepFailed}},
 			{Name: health.SweepFailed, Severity: health.Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps"}}},
-		{Name: string(AskLate), Every: often, Limit: soon, Ask: ask(AskLate, Pipeline.CountLate), Judge: judged(findings.payments), Finds: []health.Kind{
+		{Name: string(LateCheck), Every: often, Limit: soon, Ask: ask(LateCheck, Pipeline.CountLate), Judge: judged(findings.payments), Finds: []health.Kind{
 			{Name: health.PaymentsLate, Severity: health.Today, Runbook: "money-came-after-a-close"}}},
 	}
 }
@@ -140,18 +140,18 @@ func (f findings) closesNothing(kind health.ProblemKind) {
 	if p == nil {
 		return
 	}
-	_, closes := health.AskStatus.Of(f.Facts).Value.Split()
+	_, closes := health.KafkaCheck.Of(f.Facts).Value.Split()
 	for _, t := range closes {
 		p.Orders += t.Waiting
 	}
-	p.Orders = cmp.Or(AskOverdue.Of(f.Facts).Value.Orders, p.Orders)
+	p.Orders = cmp.Or(OverdueCheck.Of(f.Facts).Value.Orders, p.Orders)
 	if cause := f.Found(health.SchemaDiffers); cause != nil {
 		cause.Severity = health.Urgent
 	}
 }
 
 func (f findings) clocks() {
-	if by := AskOffset.Of(f.Facts).Value; by.Abs() > ClockSkewWarning {
+	if by := ClockCheck.Of(f.Facts).Value; by.Abs() > ClockSkewWarning {
 		f.Add(health.ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", by.Round(time.Millisecond)))
 	}
 }
@@ -159,7 +159,7 @@ func (f findings) clocks() {
 // frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records. Who
 // reads in place of the closers closes no order.
 func (f findings) frozen() {
-	status := health.AskStatus.Of(f.Facts).Value
+	status := health.KafkaCheck.Of(f.Facts).Value
 	limit := backlog.FrozenAfter.Seconds()
 	for _, process := range status.Processes {
 		kind, overdue, where := health.ProcessFrozen, 0.0, ""
@@ -185,14 +185,14 @@ func (f findings) frozen() {
 
 // records judges what waits in Kafka, before the close and for it.
 func (f findings) records() {
-	status := health.AskStatus.Of(f.Facts).Value
+	status := health.KafkaCheck.Of(f.Facts).Value
 	late := func(kind health.ProblemKind, topics []backlog.TopicStatus) {
 		worst, found := backlog.Status{Topics: topics}.Worst(backlog.OverdueLimit)
 		if !found {
 			return
 		}
 		next, section := worst.Next(), f.Kind(kind).Runbook
-		if o := AskOverdue.Of(f.Facts).Value; kind == closesOverdue && o.Locked() {
+		if o := OverdueCheck.Of(f.Facts).Value; kind == closesOverdue && o.Locked() {
 			next, section = o.Failure.String(), failureRunbook
 		}
 		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
@@ -206,8 +206,8 @@ func (f findings) records() {
 
 // orders judges what waits in the database.
 func (f findings) orders() {
-	overdue, status := AskOverdue.Of(f.Facts).Value, health.AskStatus.Of(f.Facts)
-	severity := overdueSeverity(overdue, AskLetters.Of(f.Facts).Value.Total())
+	overdue, status := OverdueCheck.Of(f.Facts).Value, health.KafkaCheck.Of(f.Facts)
+	severity := overdueSeverity(overdue, LettersCheck.Of(f.Facts).Value.Total())
 	if severity == "" {
 		return
 	}
@@ -228,10 +228,10 @@ func (f findings) orders() {
 	}
 }
 
-// failing returns the processes that meet a fault, by its key in wire.Process.Failing.
+// failing returns the processes that meet a fault, by its key in wire.Process.FailingSince.
 func (f findings) failing(fault string) (names []string) {
-	for _, process := range health.AskStatus.Of(f.Facts).Value.Processes {
-		if process.State == control.Present && process.Failing[fault] > 0 {
+	for _, process := range health.KafkaCheck.Of(f.Facts).Value.Processes {
+		if process.State == control.Present && process.FailingSince[fault] > 0 {
 			names = append(names, process.Name)
 		}
 	}
@@ -249,25 +249,25 @@ func (f findings) closesSlow() {
 }
 
 func (f findings) unread() {
-	if n, first := health.AskStatus.Of(f.Facts).Value.FirstProblem(); n > 0 {
+	if n, first := health.KafkaCheck.Of(f.Facts).Value.FirstProblem(); n > 0 {
 		f.Add(health.TopicUnread, n, first)
 	}
 }
 
 func (f findings) letters() {
-	if pending := AskLetters.Of(f.Facts).Value; pending.Total() > 0 {
+	if pending := LettersCheck.Of(f.Facts).Value; pending.Total() > 0 {
 		f.Add(health.LettersPending, pending.Total(), describeCauses(pending))
 	}
 }
 
 func (f findings) pauses() {
-	if on := AskPauses.Of(f.Facts).Value; len(on) > 0 {
+	if on := PausesCheck.Of(f.Facts).Value; len(on) > 0 {
 		f.Add(health.ClosingPaused, len(on), describePause(on[0])).Since = on[0].CreatedAt
 	}
 }
 
 func (f findings) gone() {
-	for _, process := range health.AskStatus.Of(f.Facts).Value.Processes {
+	for _, process := range health.KafkaCheck.Of(f.Facts).Value.Processes {
 		if process.State == control.Gone {
 			p := f.Add(health.ProcessGone, 0, "it is in none of its groups, and has not said that it stops")
 			if p.Process = process.Name; process.EverySeconds > 0 {
@@ -278,7 +278,7 @@ func (f findings) gone() {
 }
 
 func (f findings) topics() {
-	plan := AskTopics.Of(f.Facts).Value
+	plan := TopicsCheck.Of(f.Facts).Value
 	missing := slices.DeleteFunc(slices.Clone(plan.Would), func(d kafka.Finding) bool { return !d.By.Create })
 	if differ := slices.Concat(plan.Left, plan.Would); len(missing) > 0 && len(missing) == plan.Topics {
 		f.Add(NoTopics, 0, fmt.Sprintf("none of the %d topics of topics.yaml exists", plan.Topics))
@@ -289,7 +289,7 @@ func (f findings) topics() {
 
 // hours judges the compensations. A period that runs may have no row yet, and two full ones have one each.
 func (f findings) hours() {
-	known := AskHours.Of(f.Facts).Value
+	known := HoursCheck.Of(f.Facts).Value
 	if len(known.Hours) == 0 {
 		return
 	}
@@ -307,7 +307,7 @@ func (f findings) hours() {
 
 // payments judges the payments that came after a close.
 func (f findings) payments() {
-	if late := AskLate.Of(f.Facts).Value; late.Unresolved > 0 {
+	if late := LateCheck.Of(f.Facts).Value; late.Unresolved > 0 {
 		f.Add(health.PaymentsLate, int(late.Unresolved), "the oldest was found "+text.Stamp(late.Oldest)).Since = late.Oldest
 	}
 }

@@ -108,107 +108,108 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		runbook string // of the first problem
 	}{
 		{told{}, h.Well, nil, "", ""},
-		{told{h.AskStatus: answer[status]{Err: errors.New("no broker")}}, h.Unknown, []h.ProblemKind{h.KafkaAway}, "no broker", "kafka-is-down"},
-		{told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}, AskPauses: answer[[]wire.Pause]{Err: errors.New("away")}}, h.Unknown,
+		{told{h.KafkaCheck: answer[status]{Err: errors.New("no broker")}}, h.Unknown, []h.ProblemKind{h.KafkaAway}, "no broker", "kafka-is-down"},
+		{told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}, PausesCheck: answer[[]wire.Pause]{Err: errors.New("away")}}, h.Unknown,
 			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{told{h.AskStatus: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
+		{told{h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
 			"records-do-not-leave-a-delay-topic"},
-		{told{h.AskStatus: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
-		{told{h.AskStatus: knownAs(behind), AskWrites: answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
+		{told{h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "no closer is running", "the-closer-is-behind"},
+		{told{h.KafkaCheck: knownAs(behind), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290: --read-only")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
 			"Error 1290", "the-database-takes-no-writes"},
-		{told{h.AskStatus: knownAs(overdue), AskWrites: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused,
+		{told{h.KafkaCheck: knownAs(overdue), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused,
 			h.RecordsOverdue}, "Error 1290", "the-database-takes-no-writes"},
-		{told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}, AskWrites: answer[struct{}]{Err: errors.New("away")}}, h.Unknown,
+		{told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}, WritesCheck: answer[struct{}]{Err: errors.New("away")}}, h.Unknown,
 			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
-		{told{h.AskStatus: answer[status]{Err: errors.New("no broker")}, AskSweeps: answer[Sweeps]{Err: errors.New("no broker")}, AskOverdue: knownAs(waiting(11,
+		{told{h.KafkaCheck: answer[status]{Err: errors.New("no broker")}, SweepsCheck: answer[Sweeps]{Err: errors.New("no broker")}, OverdueCheck: knownAs(waiting(11,
 			6*time.Second))}, h.ActNow, []h.ProblemKind{h.KafkaAway, h.OrdersOverdue}, "no broker", "kafka-is-down"},
-		{told{AskSweeps: answer[Sweeps]{Err: errors.New("timed out")}, AskLetters: answer[deadletters.Counts]{Err: errors.New("no such topic")},
-			AskLock: answer[struct{}]{Err: errors.New("OOM")}}, h.Unknown, []h.ProblemKind{h.NotAnswered, h.LockRefused},
+		{told{SweepsCheck: answer[Sweeps]{Err: errors.New("timed out")}, LettersCheck: answer[deadletters.Counts]{Err: errors.New("no such topic")},
+			LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, h.Unknown, []h.ProblemKind{h.NotAnswered, h.LockRefused},
 			"dead letters: no such topic; sweeps: timed out", "a-partition-cannot-be-read"},
-		{told{h.AskStatus: answer[status]{Err: h.ErrNotYet}, AskOverdue: answer[overdueOrders]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
+		{told{h.KafkaCheck: answer[status]{Err: h.ErrNotYet}, OverdueCheck: answer[overdueOrders]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
 			"Kafka: no answer yet; database: no answer yet", "a-partition-cannot-be-read"},
-		{told{AskWrites: answer[struct{}]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
-		{told{AskTopics: answer[TopicsPlan]{Err: &kafka.AccessError{}}}, h.Well, nil, "", ""},
-		{told{AskOffset: answer[time.Duration]{Err: h.ErrNoDatabase}, AskOverdue: answer[overdueOrders]{Err: h.ErrNoDatabase},
-			AskPauses: answer[[]wire.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
-		{told{AskLock: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
+		{told{WritesCheck: answer[struct{}]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
+		{told{TopicsCheck: answer[TopicsPlan]{Err: &kafka.AccessError{}}}, h.Well, nil, "", ""},
+		{told{ClockCheck: answer[time.Duration]{Err: h.ErrNoDatabase}, OverdueCheck: answer[overdueOrders]{Err: h.ErrNoDatabase},
+			PausesCheck: answer[[]wire.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
+		{told{LockCheck: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
 			"redis-or-the-lock-is-down"},
-		{told{h.AskStatus: knownAs(status{Processes: []control.Process{{Process: wire.Process{Name: "relay@h:1"}, State: control.Gone}, {State: control.Present}}})},
+		{told{h.KafkaCheck: knownAs(status{Processes: []control.Process{{Process: wire.Process{Name: "relay@h:1"}, State: control.Gone}, {State: control.Present}}})},
 			h.LookToday, []h.ProblemKind{h.ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
-		{told{h.AskStatus: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
+		{told{h.KafkaCheck: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
 			"its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{told{h.AskStatus: knownAs(frozen("closes"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{told{h.AskStatus: knownAs(frozen("closes")), AskPauses: knownAs([]wire.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "", "closing-is-paused"},
-		{told{h.AskStatus: knownAs(frozen("closes")), AskWrites: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
+		{told{h.KafkaCheck: knownAs(frozen("closes"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{h.KafkaCheck: knownAs(frozen("closes")), PausesCheck: knownAs([]wire.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused},
+			"", "closing-is-paused"},
+		{told{h.KafkaCheck: knownAs(frozen("closes")), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
 			"Error 1290", "the-database-takes-no-writes"},
-		{told{h.AskStatus: knownAs(late)}, h.ActNow, []h.ProblemKind{h.ProcessFrozen, h.RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
-		{told{AskLate: knownAs(store.LateSummary{})}, h.Well, nil, "", ""},
-		{told{AskLate: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, h.LookToday, []h.ProblemKind{h.PaymentsLate},
+		{told{h.KafkaCheck: knownAs(late)}, h.ActNow, []h.ProblemKind{h.ProcessFrozen, h.RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
+		{told{LateCheck: knownAs(store.LateSummary{})}, h.Well, nil, "", ""},
+		{told{LateCheck: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, h.LookToday, []h.ProblemKind{h.PaymentsLate},
 			"the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
-		{told{AskLate: answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
+		{told{LateCheck: answer[store.LateSummary]{Err: errors.New("SELECT command denied")}}, h.Unknown, []h.ProblemKind{h.NotAnswered},
 			"late payments: SELECT command denied", "a-partition-cannot-be-read"},
-		{told{AskLate: answer[store.LateSummary]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
-		{told{AskOffset: knownAs(-ClockSkewWarning)}, h.Well, nil, "", ""},
-		{told{AskOffset: knownAs(-2 * time.Second)}, h.LookToday, []h.ProblemKind{h.ClocksDiffer}, "-2s", "clocks-differ"},
-		{told{AskOffset: answer[time.Duration]{Err: errors.New("no database")}}, h.Well, nil, "", ""},
-		{told{AskSchema: old}, h.LookToday, []h.ProblemKind{h.SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
-		{told{AskSchema: old, AskOverdue: answer[overdueOrders]{Err: errors.New("no table pauses")},
-			AskLate: answer[store.LateSummary]{Err: errors.New("no table")}}, h.ActNow, []h.ProblemKind{h.SchemaDiffers, h.DatabaseAway}, "run orderclose migrate",
+		{told{LateCheck: answer[store.LateSummary]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
+		{told{ClockCheck: knownAs(-ClockSkewWarning)}, h.Well, nil, "", ""},
+		{told{ClockCheck: knownAs(-2 * time.Second)}, h.LookToday, []h.ProblemKind{h.ClocksDiffer}, "-2s", "clocks-differ"},
+		{told{ClockCheck: answer[time.Duration]{Err: errors.New("no database")}}, h.Well, nil, "", ""},
+		{told{SchemaCheck: old}, h.LookToday, []h.ProblemKind{h.SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
+		{told{SchemaCheck: old, OverdueCheck: answer[overdueOrders]{Err: errors.New("no table pauses")},
+			LateCheck: answer[store.LateSummary]{Err: errors.New("no table")}}, h.ActNow, []h.ProblemKind{h.SchemaDiffers, h.DatabaseAway}, "run orderclose migrate",
 			"the-schema-differs"},
-		{told{AskSchema: answer[store.Schema]{Err: errors.New("timed out")}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "schema: timed out",
+		{told{SchemaCheck: answer[store.Schema]{Err: errors.New("timed out")}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "schema: timed out",
 			"a-partition-cannot-be-read"},
-		{told{h.AskStatus: knownAs(status{Topics: []topicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []partition{{Problem: "no leader"}}}}})},
+		{told{h.KafkaCheck: knownAs(status{Topics: []topicStatus{{Topic: "a", Problem: "gone"}, {Topic: "b", Partitions: []partition{{Problem: "no leader"}}}}})},
 			h.Unknown, []h.ProblemKind{h.TopicUnread}, "a: gone", "a-partition-cannot-be-read"},
-		{told{AskOverdue: knownAs(overdueOrders{At: now, Paused: 700})}, h.Well, nil, "", ""},
-		{told{AskOverdue: knownAs(waiting(10, 9*time.Minute))}, h.Well, nil, "", ""},
-		{told{AskOverdue: knownAs(waiting(1, 11*time.Minute))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(overdueOrders{At: now, Paused: 700})}, h.Well, nil, "", ""},
+		{told{OverdueCheck: knownAs(waiting(10, 9*time.Minute))}, h.Well, nil, "", ""},
+		{told{OverdueCheck: knownAs(waiting(1, 11*time.Minute))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
 			"1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(strange)}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(strange)}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record",
 			"orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(paying), h.AskStatus: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(paying), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
 			"10.0.0.1:1/shop"), uses("c", "")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
 			"db:1/other"), uses("c", "db:1/shop")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, h.LookToday,
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), LettersCheck: knownAs(deadletters.Counts{"failed": 1})}, h.LookToday,
 			[]h.ProblemKind{h.LettersPending}, "", "dead-letters"},
-		{told{AskOverdue: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
+		{told{OverdueCheck: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
-		{told{AskOverdue: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
-		{told{AskOverdue: knownAs(locked), h.AskStatus: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
-		{told{AskOverdue: knownAs(waiting(11, 6*time.Second)), h.AskStatus: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{told{AskPauses: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
+		{told{PausesCheck: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
 			"closing-is-paused"},
-		{told{AskPauses: answer[[]wire.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
-		{told{AskHours: hours(0, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
-		{told{AskHours: hours(0, hour{}, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
-		{told{AskHours: hours(0, done, undone)}, h.Well, nil, "", ""},
-		{told{AskHours: hours(2*time.Hour, done, undone)}, h.Well, nil, "", ""}, // the hours of 10 and 11 o'clock are the full ones
-		{told{AskHours: hours(3*time.Hour, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
-		{told{AskHours: hours(0, undone, undone, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
-		{told{AskHours: hours(0, hour{}, hour{})}, h.Well, nil, "", ""}, // the first ones
-		{told{AskHours: knownAs(Hours{nil, time.Hour, nil})}, h.Well, nil, "", ""},
-		{told{AskHours: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, h.LookToday, []h.ProblemKind{h.SweepFound},
+		{told{PausesCheck: answer[[]wire.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
+		{told{HoursCheck: hours(0, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{HoursCheck: hours(0, hour{}, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
+		{told{HoursCheck: hours(0, done, undone)}, h.Well, nil, "", ""},
+		{told{HoursCheck: hours(2*time.Hour, done, undone)}, h.Well, nil, "", ""}, // the hours of 10 and 11 o'clock are the full ones
+		{told{HoursCheck: hours(3*time.Hour, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
+		{told{HoursCheck: hours(0, undone, undone, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepMissing}, "", "the-compensator-is-late"},
+		{told{HoursCheck: hours(0, hour{}, hour{})}, h.Well, nil, "", ""}, // the first ones
+		{told{HoursCheck: knownAs(Hours{nil, time.Hour, nil})}, h.Well, nil, "", ""},
+		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, h.LookToday, []h.ProblemKind{h.SweepFound},
 			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
-		{told{AskHours: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
-		{told{AskLetters: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
-		{told{AskTopics: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",
+		{told{HoursCheck: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
+		{told{LettersCheck: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
+		{told{TopicsCheck: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",
 			"topics-differ"},
-		{told{h.AskStatus: knownAs(status{Topics: []topicStatus{overdue.Topics[0], behind.Topics[0]}})}, h.ActNow, []h.ProblemKind{h.RecordsOverdue,
+		{told{h.KafkaCheck: knownAs(status{Topics: []topicStatus{overdue.Topics[0], behind.Topics[0]}})}, h.ActNow, []h.ProblemKind{h.RecordsOverdue,
 			h.RecordsOverdue}, "no relay is running", "records-do-not-leave-a-delay-topic"},
-		{told{AskTopics: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}),
-			AskLetters: answer[deadletters.Counts]{Err: errors.New("no topic")}, h.AskStatus: knownAs(status{Topics: []topicStatus{{Topic: "x", Problem: "gone"}}})},
+		{told{TopicsCheck: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}),
+			LettersCheck: answer[deadletters.Counts]{Err: errors.New("no topic")}, h.KafkaCheck: knownAs(status{Topics: []topicStatus{{Topic: "x", Problem: "gone"}}})},
 			h.Unknown, []h.ProblemKind{h.TopicsDiffer}, "none of the 1 topics of topics.yaml exists", "topics-differ"},
-		{told{AskConfig: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},
-		{told{AskConfig: answer[struct{}]{Err: errors.New("line 3")}, h.AskStatus: knownAs(overdue), AskLetters: knownAs(deadletters.Counts{"failed": 1})}, h.ActNow,
-			[]h.ProblemKind{h.RecordsOverdue, h.LettersPending, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},
+		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}, h.KafkaCheck: knownAs(overdue), LettersCheck: knownAs(deadletters.Counts{"failed": 1})},
+			h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.LettersPending, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 	} {
 		v := row.facts.judge(now)
 		var kinds []h.ProblemKind
@@ -248,15 +249,15 @@ func TestChecks_HideOnlyWhatExists(t *testing.T) {
 func TestJudge_SaysSinceWhen(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
 	process := func(state control.ProcessState, failing string, since time.Duration) control.Process {
-		return control.Process{Process: wire.Process{Failing: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
+		return control.Process{Process: wire.Process{FailingSince: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
 			Announced: ago(time.Hour)}
 	}
 	with := func(f told, processes ...control.Process) told {
 		f = maps.Clone(f)
-		f[h.AskStatus] = knownAs(status{At: noon, Processes: processes})
+		f[h.KafkaCheck] = knownAs(status{At: noon, Processes: processes})
 		return f
 	}
-	refused := told{AskWrites: answer[struct{}]{Err: errors.New("read-only")}}
+	refused := told{WritesCheck: answer[struct{}]{Err: errors.New("read-only")}}
 	for _, c := range []struct {
 		facts told
 		kind  h.ProblemKind
@@ -266,17 +267,17 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 			time.Time{}},
 		{with(refused, process(control.Present, wire.FailingWrites, time.Minute), process(control.Present, wire.FailingWrites, time.Hour)), h.WritesRefused,
 			ago(time.Hour)},
-		{with(told{AskOverdue: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, wire.FailingWrites, time.Minute)), h.DatabaseAway,
+		{with(told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, wire.FailingWrites, time.Minute)), h.DatabaseAway,
 			ago(time.Minute)},
-		{with(told{AskLock: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock, time.Minute)), h.LockRefused, ago(time.Minute)},
-		{with(told{AskLock: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock,
+		{with(told{LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock, time.Minute)), h.LockRefused, ago(time.Minute)},
+		{with(told{LockCheck: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock,
 			time.Minute)), h.LockRefused, ago(2 * time.Minute)},
-		{with(told{AskOverdue: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, wire.FailingLimit, time.Minute)),
+		{with(told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, wire.FailingLimit, time.Minute)),
 			h.ClosesSlow, ago(time.Minute)},
 		{with(told{}, process(control.Gone, "", 0)), h.ProcessGone, ago(time.Hour)},
-		{told{AskHours: hours(0, hour{}, hour{State: unfinished})}, h.SweepFailed, ago(time.Hour)},
-		{told{AskHours: hours(time.Hour, hour{Counts: counts{Missed: 1}})}, h.SweepFound, ago(time.Hour)},
-		{told{AskHours: hours(3*time.Hour, hour{State: finished})}, h.SweepMissing, ago(3 * time.Hour)},
+		{told{HoursCheck: hours(0, hour{}, hour{State: unfinished})}, h.SweepFailed, ago(time.Hour)},
+		{told{HoursCheck: hours(time.Hour, hour{Counts: counts{Missed: 1}})}, h.SweepFound, ago(time.Hour)},
+		{told{HoursCheck: hours(3*time.Hour, hour{State: finished})}, h.SweepMissing, ago(3 * time.Hour)},
 	} {
 		v := c.facts.judge(noon)
 		i := slices.IndexFunc(v.Problems, func(p h.Problem) bool { return p.Kind == c.kind })
@@ -287,9 +288,9 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 // Overdue orders of a provider that says unknown are explained by it.
 func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
 	for failing, want := range map[string]string{wire.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
-		v := told{AskOverdue: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), h.AskStatus: knownAs(status{At: noon,
+		v := told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), h.KafkaCheck: knownAs(status{At: noon,
 			Processes: []control.Process{
-				{Process: wire.Process{Failing: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
+				{Process: wire.Process{FailingSince: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
 		p := v.Problems[0]
 		expect.That(t, p.Kind == h.OrdersOverdue && p.Runbook == want && strings.Contains(p.Detail, "or answers unknown") == (failing != ""), "%q: %+v", failing, p)
 	}
@@ -299,7 +300,7 @@ func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
 func TestJudge_OnlyASweeperNeedsNoKafka(t *testing.T) {
 	for without, want := range map[bool]h.State{true: h.Well, false: h.Unknown} {
 		_, err := Pipeline{WithoutKafka: without}.Status(t.Context())
-		v := told{h.AskStatus: answer[status]{Err: err}}.judge(noon)
+		v := told{h.KafkaCheck: answer[status]{Err: err}}.judge(noon)
 		expect.That(t, v.State == want, "without Kafka by intent: %v: %+v, want %s", without, v, want)
 	}
 }
@@ -347,7 +348,7 @@ func TestFollow_SaysWhetherABacklogShrinks(t *testing.T) {
 		r := status{At: noon.Add(c.took), Topics: []topicStatus{c.after}}
 		r.Follow(status{At: noon, Topics: []topicStatus{c.before}})
 		worst, _ := r.Worst(backlog.OverdueLimit)
-		if v := (told{h.AskStatus: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) ||
+		if v := (told{h.KafkaCheck: knownAs(r)}).judge(r.At); !strings.Contains(worst.Next(), c.want) ||
 			!strings.Contains(v.Problems[0].Detail, c.want) || v.State != c.state {
 			t.Errorf("%s: %q, %+v, want %q, %s", what, worst.Next(), v, c.want, c.state)
 		}
@@ -467,7 +468,7 @@ func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
 func TestQuestion_AnAnswerThatIsWellLastsLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, overdue, failure := 0, backlog.OverdueOrders{}, error(nil)
-		q := NewQuestions(t.Context(), waitFirst, nil).byName[string(AskOverdue)]
+		q := NewQuestions(t.Context(), waitFirst, nil).byName[string(OverdueCheck)]
 		q.ask = func(context.Context) (any, error) { asked++; return overdue, failure }
 		for _, step := range []struct {
 			after   time.Duration

@@ -12,7 +12,7 @@
 // Apart from Replay and a pause, everything here only reads, locks nothing, and needs no running part of the pipeline.
 //
 //	pipeline.go          the questions to one pipeline; checks of a pause
-//	check.go             asking a list of checks, so that many share an answer; what several checks ask
+//	questions.go         asking a list of checks, so that many share an answer; what several checks ask
 //	checks.go            the list of checks, for console, status and doctor
 //	overdue.go           how many orders are overdue in the database
 //	plans.go             how the topics differ from topics.yaml; the way of a delay; when an order closes, and which rule decides (pure)

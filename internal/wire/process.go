@@ -3,7 +3,7 @@ package wire
 import "encoding/json"
 
 // Process is a process that runs parts of the pipeline. It appends one to the control topic when it starts,
-// each hour or each EverySeconds, when its Failing has changed, and when it stops.
+// each hour or each EverySeconds, when its FailingSince has changed, and when it stops.
 type Process struct {
 	Name    string `json:"process"` // role@host:pid:port or role@instance:port, its client id in consumer groups
 	Version string `json:"version,omitempty"`
@@ -16,21 +16,21 @@ type Process struct {
 	// EverySeconds is the time between two records, if the process is known by its records alone; 0: an
 	// hour, because it is a member of a group.
 	EverySeconds int `json:"every_s,omitempty"`
-	// Failing is since when a closer or compensator cannot write to the database, a compensator cannot take the lock of
+	// FailingSince is since when a closer or compensator cannot write to the database, a compensator cannot take the lock of
 	// its sweep, or a closer closes only as few orders at once as its limit allows at least, in Unix milliseconds.
-	Failing map[string]int64 `json:"failing_since_ms,omitempty"`
+	FailingSince map[string]int64 `json:"failing_since_ms,omitempty"`
 }
 
 // What a record of the control topic may have: its readers skip others.
 const (
 	MaxControl = 64 << 10 // bytes of a batch, and so of a record: max.message.bytes of the topic
-	MaxEntries = 1000     // of Failing
+	MaxEntries = 1000     // of FailingSince
 )
 
 // KeyProcess is the key of a Process in the control topic.
 const KeyProcess = "process"
 
-// The keys of Process.Failing.
+// The keys of Process.FailingSince.
 const (
 	FailingWrites  = "writes"
 	FailingLock    = "lock"

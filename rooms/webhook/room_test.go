@@ -109,7 +109,7 @@ func TestCheck_SaysWhatWaitsForWhat(t *testing.T) {
 	now := time.Now()
 	judged := func(s state, err error) health.Verdict {
 		return health.Judge(health.Facts{Now: now, Checks: append(ops.Checks(), Room().Checks...), Answers: map[string]health.Answer[any]{
-			string(checkName): {Value: s, At: now, Err: err}, string(health.AskStatus): {Value: backlog.Status{}, At: now},
+			string(checkName): {Value: s, At: now, Err: err}, string(health.KafkaCheck): {Value: backlog.Status{}, At: now},
 		}})
 	}
 	expect.Equal(t, len(judged(state{Waiting: 3, Oldest: waitsLong - 1}, nil).Problems), 0, "findings")

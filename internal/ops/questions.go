@@ -27,18 +27,18 @@ const factTimeout = 15 * time.Second
 
 // The names of the checks whose answers others read.
 const (
-	AskOverdue health.Name[backlog.OverdueOrders] = "database"              // which orders are overdue there
-	AskWrites  health.Name[struct{}]              = "writes"                // its error is why a close cannot be written
-	AskLock    health.Name[struct{}]              = "lock"                  // its error is why Redis cannot give the lock of the compensator
-	AskOffset  health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
-	AskSchema  health.Name[store.Schema]          = "schema"
-	AskPauses  health.Name[[]wire.Pause]          = "pauses"
-	AskSweeps  health.Name[Sweeps]                = "sweeps"
-	AskHours   health.Name[Hours]                 = "compensations"
-	AskTopics  health.Name[TopicsPlan]            = "topics"
-	AskLetters health.Name[deadletters.Counts]    = "dead letters" // that are pending, by cause
-	AskConfig  health.Name[struct{}]              = "topics.yaml"  // its error is that of the file
-	AskLate    health.Name[store.LateSummary]     = "late payments"
+	OverdueCheck health.Name[backlog.OverdueOrders] = "database"              // which orders are overdue there
+	WritesCheck  health.Name[struct{}]              = "writes"                // its error is why a close cannot be written
+	LockCheck    health.Name[struct{}]              = "lock"                  // its error is why Redis cannot give the lock of the compensator
+	ClockCheck   health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
+	SchemaCheck  health.Name[store.Schema]          = "schema"
+	PausesCheck  health.Name[[]wire.Pause]          = "pauses"
+	SweepsCheck  health.Name[Sweeps]                = "sweeps"
+	HoursCheck   health.Name[Hours]                 = "compensations"
+	TopicsCheck  health.Name[TopicsPlan]            = "topics"
+	LettersCheck health.Name[deadletters.Counts]    = "dead letters" // that are pending, by cause
+	ConfigCheck  health.Name[struct{}]              = "topics.yaml"  // its error is that of the file
+	LateCheck    health.Name[store.LateSummary]     = "late payments"
 )
 
 // Get asks one of the questions.
