@@ -106,9 +106,9 @@ func TestStructure_FloorsAreFew(t *testing.T) {
 	for _, way := range [][]string{
 		{"pipeline", "delayrelay", "internal/partition", "internal/send", "internal/wire"},
 		{"pipeline", "internal/kafka", "internal/kafka/recordbatch", "internal/wire"},
-		{"closer", "internal/closing"},
+		{"closer", "internal/bisect"},
 		{"internal/store", "internal/store/close", "internal/store/internal/db"},
-		{"internal/store/close", "internal/closing"},
+		{"internal/store/close", "internal/bisect"},
 	} {
 		for i, pkg := range way[1:] {
 			above := way[:i+1]

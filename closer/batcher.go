@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
@@ -117,7 +117,7 @@ func (b *batcher) ended(g *group) []*group {
 func (b *batcher) hangs(j *job) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return j.group != nil && j.group.pulse.Silent() > closing.CallTimeout
+	return j.group != nil && j.group.pulse.Silent() > bisect.CallTimeout
 }
 
 // observe passes a call of the store that succeeded to the limiter.

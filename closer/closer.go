@@ -32,8 +32,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/clock"
-	"github.com/orderclose/orderclose/internal/closing"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/tracing"
@@ -186,7 +186,7 @@ func New(o Options) (*Closer, error) {
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses, logger: o.Logger,
 		tracer:   tracing.New(o.TracerProvider),
-		culprits: closing.Culprits{Limited: true, Logger: o.Logger},
+		culprits: bisect.Culprits{Limited: true, Logger: o.Logger},
 		onHang: func() {
 			if c.runs.Load() > 0 {
 				c.stage.Hangs("a call of the store has not returned 10 s after its context ended")

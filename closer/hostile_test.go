@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -130,8 +130,8 @@ func TestCloser_ACallThatIgnoresItsContextCallsOnHang(t *testing.T) {
 			}
 		})
 		time.Sleep(10 * time.Minute)
-		if after := time.Duration(first.Load()); after == 0 || after > closing.CallTimeout+time.Minute {
-			t.Errorf("the first call of OnHang for a call of the store came after %v, want it within %v", after, closing.CallTimeout+time.Minute)
+		if after := time.Duration(first.Load()); after == 0 || after > bisect.CallTimeout+time.Minute {
+			t.Errorf("the first call of OnHang for a call of the store came after %v, want it within %v", after, bisect.CallTimeout+time.Minute)
 		}
 		stop()
 		n := hangs.Load()

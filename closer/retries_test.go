@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -122,8 +122,8 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 		}}
 		log.add(t, "a")
 		defer startCloser(t, Options{Log: log, Store: store, Batch: 10, Registerer: metrics})()
-		time.Sleep(closing.CallTimeout)
-		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", closing.CallTimeout)
+		time.Sleep(bisect.CallTimeout)
+		expect.Equal(t, metrics.Value("partition_stuck_total"), 0, "times stuck after %v", bisect.CallTimeout)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")

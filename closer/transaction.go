@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/tracing"
 )
@@ -22,7 +22,7 @@ const beatEvery = 5 * time.Second
 type transactions struct {
 	batcher  *batcher
 	store    Store
-	culprits closing.Culprits
+	culprits bisect.Culprits
 	metrics  *closerMetrics
 	pauses   *pauseLog
 	logger   *slog.Logger
@@ -70,7 +70,7 @@ func (t *transactions) run(g *group) {
 	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns //mutant:close-hang-silent
 	began := time.Now()
 	ctx, traced := t.trace(g.ctx, requests)
-	outcomes, err := t.culprits.Close(ctx, measuredStore{closing.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	outcomes, err := t.culprits.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
 	traced.end(outcomes, err)
 	returned()
 	slow.Stop()
@@ -93,7 +93,7 @@ func (t *transactions) report(err error, began time.Time) {
 	case errors.Is(err, orderclose.ErrPaused):
 		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
 		t.pauses.noted(pause)
-	case errors.Is(err, closing.ErrNoVerdicts):
+	case errors.Is(err, bisect.ErrNoVerdicts):
 		t.batcher.failed()
 	}
 }
@@ -117,7 +117,7 @@ func (t *transactions) count(j *job) {
 
 // measuredStore is the Store of one group. The durations of its calls feed the limiter.
 type measuredStore struct {
-	closing.Wrapped
+	bisect.Wrapped
 	batcher *batcher
 	group   *group
 }
@@ -130,7 +130,7 @@ func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	defer s.group.pulse.Beat() // after a panic, too
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	if err == nil {
-		err = closing.CheckOutcomes(requests, outcomes)
+		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
 		s.batcher.observe(began)

@@ -17,7 +17,7 @@ const (
 	// stopTimeout is how long a call may ignore the end of its context before the process is
 	// better restarted.
 	stopTimeout = 10 * time.Second
-	// closeOrders names the calls whose panics internal/closing logs: it repeats them to find the order at fault.
+	// closeOrders names the calls whose panics internal/bisect logs: it repeats them to find the order at fault.
 	closeOrders = "the store's method CloseOrders"
 )
 

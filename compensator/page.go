@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 )
 
 const (
@@ -42,7 +42,7 @@ type pages struct {
 	calls    *calls
 	store    Store
 	limiter  *rate.Limiter
-	culprits *closing.Culprits
+	culprits *bisect.Culprits
 	most     int        // orders per page
 	sizes    [kinds]int // 0: most
 }
@@ -52,11 +52,11 @@ func newPages(c *calls, o Options) *pages {
 	if o.Rate < 0 {
 		limit = rate.Inf
 	}
-	most := min(o.PageSize, cmp.Or(closing.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
+	most := min(o.PageSize, cmp.Or(bisect.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
 	if o.Rate > 0 {
 		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second until the rate allows its pages
 	}
-	return &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), culprits: &closing.Culprits{Logger: o.Logger}, most: most}
+	return &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), culprits: &bisect.Culprits{Logger: o.Logger}, most: most}
 }
 
 // next returns the next pages of orders.
@@ -134,7 +134,7 @@ type searched struct {
 	once   sync.Once
 }
 
-// CloseOrders implements closing.Store.
+// CloseOrders implements bisect.Store.
 func (s *searched) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
 	err = s.calls.call(ctx, closeOrders, func(ctx context.Context) (err error) {
 		outcomes, err = s.store.CloseOrders(ctx, path, requests)
@@ -146,7 +146,7 @@ func (s *searched) CloseOrders(ctx context.Context, path orderclose.Path, reques
 	return outcomes, err
 }
 
-// Probe implements closing.Prober.
+// Probe implements bisect.Prober.
 func (s *searched) Probe(ctx context.Context) error {
-	return s.calls.call(ctx, "the store's method Probe", func(ctx context.Context) error { return closing.Probe(ctx, s.store) })
+	return s.calls.call(ctx, "the store's method Probe", func(ctx context.Context) error { return bisect.Probe(ctx, s.store) })
 }

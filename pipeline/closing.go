@@ -11,7 +11,7 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/metrics"
@@ -160,5 +160,5 @@ func (a *App) sweepSource() (sweepSource, error) {
 // closes them. The source is the database, and a service may do the closing.
 type sweepStore struct {
 	sweepSource
-	closing.Wrapped
+	bisect.Wrapped
 }

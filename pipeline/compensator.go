@@ -13,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -89,7 +89,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	}
 	c := a.config().Compensator
 	o := compensator.Options{
-		Store:      sweepStore{source, closing.Wrapped{Store: method.store}},
+		Store:      sweepStore{source, bisect.Wrapped{Store: method.store}},
 		Name:       a.o.Config.Topics.Close, // distinguishes pipelines that share a database
 		Period:     c.Period,
 		Rate:       c.Rate,

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -22,7 +22,7 @@ const (
 // pausedStore is a closer.Store that closes orders elsewhere, and obeys the pauses in the database. The store of the database reads
 // them itself, in each transaction.
 type pausedStore struct {
-	closing.Wrapped
+	bisect.Wrapped
 	pauses func(context.Context) ([]wire.Pause, error)
 	now    func() time.Time
 }
@@ -58,7 +58,7 @@ func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 	if err != nil || len(open) == len(requests) {
 		return closed, err
 	}
-	if err := closing.CheckOutcomes(open, closed); err != nil {
+	if err := bisect.CheckOutcomes(open, closed); err != nil {
 		return nil, err
 	}
 	for i, o := range closed {
@@ -77,7 +77,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	if a.closesInDatabase() || a.conns.Store == nil {
 		return method
 	}
-	method.store = &pausedStore{Wrapped: closing.Wrapped{Store: method.store}, pauses: a.conns.Store.Pauses, now: a.clock.Now}
+	method.store = &pausedStore{Wrapped: bisect.Wrapped{Store: method.store}, pauses: a.conns.Store.Pauses, now: a.clock.Now}
 	method.needs = append(method.needs, a.needDatabase())
 	return method
 }

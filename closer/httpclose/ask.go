@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
@@ -78,12 +78,12 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	return nil
 }
 
-// classify adds closing.ErrUnclear to an error of a request that the service answered: an order or
+// classify adds bisect.ErrUnclear to an error of a request that the service answered: an order or
 // the service may be at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
 func classify(err error) error {
 	_, status := errors.AsType[*httpcall.StatusError](err)
 	if !errors.Is(err, orderclose.ErrUnavailable) && (status || errors.Is(err, httpcall.ErrReply) || errors.Is(err, errEmptyReply)) {
-		return fmt.Errorf("%w: %w", closing.ErrUnclear, err)
+		return fmt.Errorf("%w: %w", bisect.ErrUnclear, err)
 	}
 	return err
 }

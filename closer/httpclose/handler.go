@@ -8,7 +8,7 @@ import (
 	"net/http"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/signature"
@@ -58,7 +58,7 @@ func Handler(secrets []string, c Closing) (http.Handler, error) {
 				return
 			}
 		}
-		outcomes, err := closing.Bisect(r.Context(), c, q.Path, requests)
+		outcomes, err := bisect.Bisect(r.Context(), c, q.Path, requests)
 		for _, o := range outcomes {
 			if p, panicked := errors.AsType[*retry.PanicError](o.Err); panicked {
 				slog.Error("closing an order panicked", "order", o.OrderID, "err", p, "stack", p.Stack)

@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/signature"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -248,7 +248,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 // outcomes asks until all orders have a verdict, as the closer does. It returns nil
 // if no order got a verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
-	culprits := &closing.Culprits{}
+	culprits := &bisect.Culprits{}
 	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
 	for i := range open {
 		open[i] = i

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -106,7 +106,7 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 				calls := 0
 				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				culprits := &closing.Culprits{}
+				culprits := &bisect.Culprits{}
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
 					_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
@@ -137,7 +137,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 			}
 			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
 		})
-		culprits := &closing.Culprits{}
+		culprits := &bisect.Culprits{}
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
 			if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
@@ -160,11 +160,11 @@ func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
 			<-r.Context().Done()
 		})
-		culprits := &closing.Culprits{}
+		culprits := &bisect.Culprits{}
 		for range 6 {
 			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
 			must.That(t, err != nil, "no error")
-			for _, cause := range []error{orderclose.ErrUnavailable, closing.ErrNoVerdicts, httpcall.ErrTimeout} {
+			for _, cause := range []error{orderclose.ErrUnavailable, bisect.ErrNoVerdicts, httpcall.ErrTimeout} {
 				expect.Equal(t, strings.Count(err.Error(), cause.Error()), 1, "times that %q is in %v", cause, err)
 			}
 		}

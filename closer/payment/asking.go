@@ -12,7 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/httpclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -72,7 +72,7 @@ type CheckedStore struct {
 	endpoint *httpcall.Endpoint
 	unknown  atomic.Pointer[span] // the last questions, if all their answers were Unknown; nil: the last question had another answer
 	slots    chan struct{}        // one element for each question in flight
-	culprits closing.Culprits     // finds the orders for which the provider gives no answer
+	culprits bisect.Culprits      // finds the orders for which the provider gives no answer
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -92,7 +92,7 @@ func New(o Options) (*CheckedStore, error) {
 	a := &CheckedStore{
 		o: o, call: o.Provider.Ask, closes: Unpaid,
 		endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
-		culprits: closing.Culprits{Lenient: true},
+		culprits: bisect.Culprits{Lenient: true},
 	}
 	if c, ok := o.Provider.(Canceler); ok {
 		a.call, a.closes = c.Cancel, Cancelled
@@ -105,14 +105,14 @@ func New(o Options) (*CheckedStore, error) {
 // that is Unknown, or that the provider gives no answer on, is PaymentPending and not
 // changed. CloseOrders returns one outcome for each request, in the order of the
 // requests. If the provider does not answer a question about several orders, they are
-// asked for again in smaller questions (internal/closing).
+// asked for again in smaller questions (internal/bisect).
 //
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
 func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	outcomes, err := a.o.Store.PreviewClose(ctx, path, requests)
 	if err == nil {
-		err = closing.CheckOutcomes(requests, outcomes)
+		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 }
 
 // Probe checks whether the store works, if the Store can check: see closer.Store.
-func (a *CheckedStore) Probe(ctx context.Context) error { return closing.Probe(ctx, a.o.Store) }
+func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
 // Failing returns since when no question was answered, or each answer was Unknown, and why the last one was not.
 // The zero time means that the last question was answered, or that there was none.
@@ -173,7 +173,7 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 		return nil, ctx.Err()
 	}
 	if a.closes == Cancelled { // the usual limit follows the many orders without a payment; a call of the provider takes longer
-		ctx = closing.Alone(ctx)
+		ctx = bisect.Alone(ctx)
 	}
 	var got []Answer
 	err := a.endpoint.Do(ctx, func(ctx context.Context) error {

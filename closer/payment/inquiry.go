@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -15,7 +15,7 @@ import (
 // is closed within the 10 s of a call of the store.
 const maxSearch = 8 * time.Second
 
-// inquiry is the closing.Store of one CheckedStore.CloseOrders. It asks the provider about orders, and
+// inquiry is the bisect.Store of one CheckedStore.CloseOrders. It asks the provider about orders, and
 // applies each answer at once, because an answer gets outdated. It belongs to one goroutine.
 type inquiry struct {
 	checked  *CheckedStore // no embedded field: the probe of its database says nothing about the provider
@@ -25,7 +25,7 @@ type inquiry struct {
 	lastErr  error                           // why the last question without an answer has none
 }
 
-// CloseOrders implements closing.Store. It asks about the orders without an answer, in questions
+// CloseOrders implements bisect.Store. It asks about the orders without an answer, in questions
 // of at most Options.Batch orders, several at the same time.
 func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if time.Since(q.began) >= maxSearch {
@@ -94,7 +94,7 @@ func (q *inquiry) collect(requests []orderclose.CloseRequest, do func() ([]order
 	}
 	done, err := do()
 	if err == nil {
-		err = closing.CheckOutcomes(requests, done)
+		err = bisect.CheckOutcomes(requests, done)
 	}
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -33,7 +33,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An Asking passes Probe on to its store.
-var _ closing.Prober = (*payment.CheckedStore)(nil)
+var _ bisect.Prober = (*payment.CheckedStore)(nil)
 
 // shop is a database with a provider in front of its closes.
 type shop struct {
@@ -107,7 +107,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 	for i, id := range ids {
 		requests[i].OrderID = id
 	}
-	outcomes := must.Get(closing.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests))(t)
+	outcomes := must.Get(bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests))(t)
 	for i, o := range outcomes {
 		expect.Equal(t, o.OrderID, ids[i], "the order of outcome %d", i)
 		verdicts = append(verdicts, string(o.Verdict))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store"
 
@@ -77,7 +77,7 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 			working.Go(func() {
 				for b := range batches {
 					for len(b) > 0 { // contended orders are tried again, as closers do
-						outcomes, err := closing.Bisect(ctx, st, orderclose.PathPipeline, b)
+						outcomes, err := bisect.Bisect(ctx, st, orderclose.PathPipeline, b)
 						if err != nil {
 							cancel(err)
 							return

@@ -11,7 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -145,10 +145,10 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	return nil
 }
 
-// call makes one call and records its result. A call that decides about one order (closing.IsAlone)
+// call makes one call and records its result. A call that decides about one order (bisect.IsAlone)
 // gets the maximum timeout, 3 s, and its timeout does not change that of other calls.
 func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
-	limit, longest := e.Limit(), closing.IsAlone(ctx)
+	limit, longest := e.Limit(), bisect.IsAlone(ctx)
 	if longest || e.breaker.State() == gobreaker.StateHalfOpen {
 		limit = maxLimit // this one call decides, so it gets the longest timeout
 	}

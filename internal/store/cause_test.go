@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -65,7 +65,7 @@ func namedCauses(t *testing.T) {
 		}
 		exec(t, s.DB(), c.do)
 		r := orderclose.CloseRequest{OrderID: "1"}
-		out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{r, {OrderID: "4"}}))(t)
+		out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{r, {OrderID: "4"}}))(t)
 		var look orderclose.Outcome
 		storetest.Await(t, "a trial within its limit", func() (string, bool) {
 			var err error
@@ -90,7 +90,7 @@ func namedCauses(t *testing.T) {
 	}
 	must.Get(s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
 	exec(t, s.DB(), "UPDATE o SET status = 0 WHERE no = '2'")
-	out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
+	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "2"}}))(t)
 	cause, why := out[0].Why()
 	expect.That(t, cause == orderclose.ClosedBefore, "an order that is opened again: %s", why)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -92,7 +92,7 @@ func nulls(t *testing.T) {
 	createTables(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
-	out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
+	out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}}))(t)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err),
 		`SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
@@ -141,7 +141,7 @@ func bisected(t *testing.T, s *store.Store, ids ...string) []orderclose.Outcome 
 	for i, id := range ids {
 		reqs[i].OrderID = id
 	}
-	return must.Get(closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs))(t)
+	return must.Get(bisect.Bisect(t.Context(), s, orderclose.PathSweep, reqs))(t)
 }
 
 // Binary ids and SKUs are refused, and the fix in the problem's text works.

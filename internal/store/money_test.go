@@ -12,7 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/sqlclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -159,7 +159,7 @@ func TestCloseOrders_ATriggerThatKeepsTheStatusFailsTheOrder(t *testing.T) {
 		s := openMigrated(t, store.Options{})
 		overdue(t, s, "a", "b", "c")
 		beforeUpdate(t, s, "NEW.id = 'a'", "SET NEW.status = OLD.status")
-		out := must.Get(closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
+		out := must.Get(bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}}))(t)
 		if out[0].Verdict != orderclose.Failed || !strings.Contains(out[0].Err.Error(), "a trigger has set another one") ||
 			out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Closed {
 			t.Errorf("%+v", out)
@@ -204,7 +204,7 @@ func TestCloseOrders_AnErrorThatIsRaisedForOneOrderIsThatOrders(t *testing.T) {
 
 func oneIsRefused(t *testing.T, s *store.Store) {
 	t.Helper()
-	out, err := new(closing.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
+	out, err := new(bisect.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Failed && out[2].Verdict == orderclose.Closed,
 		"%+v, %v; want that only b fails", out, err)
 	exec(t, s.DB(), "DROP TABLE outbox_events") // now no order can be closed

@@ -121,7 +121,7 @@ type ProbedStore struct {
 	Probes func() error
 }
 
-// Probe implements closing.Prober.
+// Probe implements bisect.Prober.
 func (s ProbedStore) Probe(context.Context) error { return s.Probes() }
 
 // FailsOn returns a Store.On that fails on calls with orders whose ids begin so.

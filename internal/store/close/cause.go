@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -28,13 +28,13 @@ var codeCauses = map[orderclose.FailureCause]string{
 
 // because returns an error with a cause.
 func because(cause orderclose.FailureCause, format string, args ...any) error {
-	return &calls.Fault{Cause: cause, Err: fmt.Errorf(format, args...)}
+	return &bisect.Fault{Cause: cause, Err: fmt.Errorf(format, args...)}
 }
 
 // withCause returns the error of a close of one order with its cause, by a look at the rows or else by the server's code. An error
 // that is no order's fault, or has a cause, stays as it is.
 func (s *Closer) withCause(ctx context.Context, r orderclose.CloseRequest, err error) error {
-	if calls.CauseOf(err) != "" || ctx.Err() != nil ||
+	if bisect.CauseOf(err) != "" || ctx.Err() != nil ||
 		errors.Is(err, orderclose.ErrNoOrderAtFault) || errors.Is(err, orderclose.ErrContended) {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Closer) rowCause(ctx context.Context, r orderclose.CloseRequest, err er
 			s.add(moved, i, l)
 		}
 	}
-	if calls.CauseOf(failed) == orderclose.LinesWrong {
+	if bisect.CauseOf(failed) == orderclose.LinesWrong {
 		return failed
 	}
 	for i, stock := range s.Q.M.Stock {
@@ -214,7 +214,7 @@ func (s *Closer) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]
 // if that cannot be tried, or orderclose.ErrUnavailable if the database failed.
 func (s *Closer) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try bool) (o orderclose.Outcome, err error) {
 	if o = (orderclose.Outcome{OrderID: r.OrderID, Err: s.rowCause(ctx, r, nil)}); o.Err != nil {
-		o.Verdict, o.Cause = orderclose.Failed, calls.CauseOf(o.Err)
+		o.Verdict, o.Cause = orderclose.Failed, bisect.CauseOf(o.Err)
 	}
 	if o.Err != nil || !try {
 		return o, nil
@@ -232,7 +232,7 @@ func (s *Closer) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try boo
 			return orderclose.Outcome{}, o.Err
 		}
 		o.Verdict, o.Err = orderclose.Failed, s.withCause(ctx, r, err)
-		o.Cause = calls.CauseOf(o.Err)
+		o.Cause = bisect.CauseOf(o.Err)
 	}
 	return o, nil
 }

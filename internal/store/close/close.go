@@ -13,7 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/schema"
@@ -77,7 +77,7 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 		}
 		if ids, _ := s.Distinct(reqs); len(ids) == 1 {
 			err = s.withCause(ctx, reqs[0], err) //mutant:failure-without-cause
-			if calls.CauseOf(err) != "" {        // its text names the order
+			if bisect.CauseOf(err) != "" {       // its text names the order
 				return nil, err
 			}
 		}

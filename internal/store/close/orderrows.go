@@ -15,7 +15,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	calls "github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -284,7 +284,7 @@ func (c *Rows) Outcome(id string) orderclose.Outcome {
 	switch row.Verdict {
 	case orderclose.Failed:
 		o.Err = cmp.Or(row.err, errNoDue)
-		o.Cause = calls.CauseOf(o.Err)
+		o.Cause = bisect.CauseOf(o.Err)
 	case orderclose.Paused:
 		o.Err = wire.ErrPausedCategory
 	}

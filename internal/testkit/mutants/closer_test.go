@@ -34,7 +34,7 @@ var closerMutants = []mutant{
 		"closer", "TestCloser_StopsReadingWhileDeadLettersCannotBeAppended", "records of garbage were read"},
 	{"panic-is-outage", "a panic of the store counts as an outage",
 		changes{{"if", "if _, is := errors.AsType[*retry.PanicError](err); is { err = errors.Join(orderclose.ErrUnavailable, err) }; if"}},
-		"internal/closing", "TestCulprits_APanicIsTheFaultOfItsOrder", "want failed"},
+		"internal/bisect", "TestCulprits_APanicIsTheFaultOfItsOrder", "want failed"},
 	{"endless-close-call", "an order on which the store waits without end holds up its partition for ever",
 		changes{{"WithTimeout(ctx, CallTimeout)", "WithCancel(ctx)"}},
 		"closer", "TestCloser_ACallWithoutAnEndIsTheFaultOfItsOrder", "of the 100 other orders were closed"},

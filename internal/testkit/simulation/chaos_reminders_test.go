@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -50,7 +50,7 @@ func (w *chaosWorld) unattended() (all []span) {
 		case "redis": // the holder of its lock works until the lock may have ended; then one has the lease
 			all = append(all, span{from, from.Add(e.For + lock.DefaultExpiry + keeperRetry + redisTime)})
 		case "service": // turns that fail give the lock back, also the only process that may hold it; the last call may hang
-			all = append(all, span{from, from.Add(e.For + closing.CallTimeout + keeperRetry + keeperStart)})
+			all = append(all, span{from, from.Add(e.For + bisect.CallTimeout + keeperRetry + keeperStart)})
 		case "pause-closes":
 			all = append(all, span{from, from.Add(e.For + longestReminder)})
 		}

@@ -1,13 +1,13 @@
-// Package closing says how a store of orders is called: in batches. It finds the orders that make a batch fail.
+// Package bisect calls a store of orders with batches. It halves a batch that fails, and so finds the orders that make it fail.
 //
 // The closer and the compensator use Culprits, for a store over many batches, and the payment
 // check for questions to the payment provider. The HTTP handler of a service that closes orders
 // uses Bisect, for one batch.
 //
-//	closing.go   what a store is; Bisect, for a store whose errors tell whether an order is at fault
+//	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash
 //	search.go    the halving of a batch
-package closing
+package bisect
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package closing_test
+package bisect_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/closing"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -28,7 +28,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 						return ctx.Err()
 					})
 				}}
-				c, rounds := &closing.Culprits{}, 0
+				c, rounds := &bisect.Culprits{}, 0
 				for ; len(s.Closed()) < 200-bad && rounds < 40; rounds++ {
 					var requests []orderclose.CloseRequest
 					for i := range 200 {
