@@ -107,8 +107,8 @@ func TestStructure_FloorsAreFew(t *testing.T) {
 		{"pipeline", "delayrelay", "internal/partition", "internal/send", "internal/wire"},
 		{"pipeline", "internal/kafka", "internal/kafka/recordbatch", "internal/wire"},
 		{"closer", "internal/bisect"},
-		{"internal/store", "internal/store/close", "internal/store/internal/db"},
-		{"internal/store/close", "internal/bisect"},
+		{"internal/store", "internal/store/closetx", "internal/store/internal/db"},
+		{"internal/store/closetx", "internal/bisect"},
 	} {
 		for i, pkg := range way[1:] {
 			above := way[:i+1]

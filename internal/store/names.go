@@ -1,7 +1,7 @@
 package store
 
 import (
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/money"
 	"github.com/orderclose/orderclose/internal/store/read"
@@ -17,8 +17,8 @@ type (
 	AuditState     = schema.AuditState
 	Evidence       = schema.Evidence
 	PaidSample     = schema.PaidSample
-	Trial          = close.Trial
-	ReceiptRow     = close.ReceiptRow
+	Trial          = closetx.Trial
+	ReceiptRow     = closetx.ReceiptRow
 	Recorded       = money.Recorded
 	LatePayment    = money.LatePayment
 	LateSummary    = money.LateSummary
@@ -53,8 +53,8 @@ var (
 	ErrLocked, ErrDelays, ErrServer             = db.ErrLocked, db.ErrDelays, db.ErrServer
 	Classify, Denied, Passes                    = db.Classify, db.Denied, db.Passes
 	WriteDelays, WriteMigrations                = db.WriteDelays, schema.WriteMigrations
-	ErrNoTrial, ErrNoCategory                   = close.ErrNoTrial, close.ErrNoCategory
-	ExpandEvent, JudgeStock                     = close.ExpandEvent, read.JudgeStock
+	ErrNoTrial, ErrNoCategory                   = closetx.ErrNoTrial, closetx.ErrNoCategory
+	ExpandEvent, JudgeStock                     = closetx.ExpandEvent, read.JudgeStock
 	ErrBadPayment, ErrNoOrder, ErrUnnamedStatus = money.ErrBadPayment, money.ErrNoOrder, money.ErrUnnamedStatus
 	ErrNoLatePayment, ErrResolvedBefore         = money.ErrNoLatePayment, money.ErrResolvedBefore
 )

@@ -10,7 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 )
 
@@ -63,7 +63,7 @@ func (s *Store) remind(ctx context.Context, reminders []Reminder) (late []time.D
 	for i, r := range reminders {
 		reqs[i] = db.RequestOf(r.Order)
 	}
-	err = s.WithOrders(ctx, reqs, close.SkipLocked, orderclose.PathSweep, func(c *close.Rows) error {
+	err = s.WithOrders(ctx, reqs, closetx.SkipLocked, orderclose.PathSweep, func(c *closetx.Rows) error {
 		locked = len(c.Contended)
 		left, err := s.unsent(c.Tx, reminders) // with the rows of other processes
 		if err == nil {
@@ -110,7 +110,7 @@ func (s *Store) unsent(tx *gorm.DB, reminders []Reminder) ([]Reminder, error) {
 }
 
 // writeReminders writes the reminders of orders that LockOrders has locked, if they are still unpaid.
-func writeReminders(c *close.Rows, reminders []Reminder) (late []time.Duration, err error) {
+func writeReminders(c *closetx.Rows, reminders []Reminder) (late []time.Duration, err error) {
 	d := c.S.Dialect
 	rows := db.Insert{Into: "order_reminders (due_at, order_id, before_ms, created_at)"}
 	events := db.Insert{Into: "outbox_events (order_id, payload, created_at)"}

@@ -19,7 +19,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/money"
@@ -75,7 +75,7 @@ type Options struct {
 type Store struct {
 	*db.Handle
 	*schema.Checker
-	*close.Closer
+	*closetx.Closer
 	*money.Payments
 	*read.Reader
 	hours     sync.Map                  // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
@@ -87,7 +87,7 @@ type Store struct {
 // newStore returns a Store on a database.
 func newStore(h *db.Handle) *Store {
 	checker := &schema.Checker{Handle: h}
-	closer := close.NewCloser(checker)
+	closer := closetx.NewCloser(checker)
 	return &Store{Handle: h, Checker: checker, Closer: closer, Payments: &money.Payments{Closer: closer}, Reader: &read.Reader{Closer: closer}}
 }
 

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Payments marks orders paid, and records payments that came too late.
 type Payments struct {
-	*close.Closer
+	*closetx.Closer
 	home struct {
 		sync.Mutex
 		of string // where its receipts are, by Dialect.HomeSQL; "": not asked yet
@@ -38,7 +38,7 @@ var errNoPaidStatus = errors.New("the mapping names no paid status: list it firs
 func (s *Payments) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		err := s.WithOrders(ctx, reqs[i:i+1], close.WaitForLocks, "", func(c *close.Rows) (err error) {
+		err := s.WithOrders(ctx, reqs[i:i+1], closetx.WaitForLocks, "", func(c *closetx.Rows) (err error) {
 			out[i], err = s.payOrder(c, r)
 			return err
 		})
@@ -51,7 +51,7 @@ func (s *Payments) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest
 
 // payOrder marks an order paid if it is open, with an event. If the order was closed since the provider was
 // asked, its money is a late payment. It returns the outcome after that.
-func (s *Payments) payOrder(c *close.Rows, r orderclose.CloseRequest) (orderclose.Outcome, error) {
+func (s *Payments) payOrder(c *closetx.Rows, r orderclose.CloseRequest) (orderclose.Outcome, error) {
 	if err := c.ReadClock(); err != nil {
 		return orderclose.Outcome{}, err
 	}
@@ -93,7 +93,7 @@ func (s *Payments) markPaid(tx db.Lent, t *db.Table, id []any, now time.Time) er
 
 // paidEvent writes the event of an order that this transaction has marked as paid, and its copy in paid_receipts, from which PaidAgain
 // writes the event again.
-func (s *Payments) paidEvent(c *close.Rows, id string) error {
+func (s *Payments) paidEvent(c *closetx.Rows, id string) error {
 	row := c.Orders[id]
 	payload, err := orderclose.OrderPaid{
 		OrderID: id, Category: row.Category, Due: row.Due, PaidAt: c.Now, Version: row.Version + 1, Columns: row.Columns,

@@ -10,7 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/schema"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -29,7 +29,7 @@ func TestRecordPayment_RefusesTheTablesOfAnotherStore(t *testing.T) {
 	h := &db.Handle{Dialect: db.MySQLDialect}
 	h.Gorm = must.Get(gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), db.GormConfig()))(t)
 	must.Do(t, h.MapOrders(nil, "", orderclose.Delays{}))
-	s := &Payments{Closer: close.NewCloser(&schema.Checker{Handle: h})}
+	s := &Payments{Closer: closetx.NewCloser(&schema.Checker{Handle: h})}
 	s.home.of = "goods"
 	must.That(t, s.fits(s.LentBy(t.Context(), elsewhere{})) != nil, "a transaction in another database is accepted")
 }

@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/money"
@@ -44,7 +44,7 @@ type AuditRow struct {
 	Part AuditPart
 	// ClosedAt is when a program closed the order; zero if it is not closed, or if its row has no such time. Only AuditPage reads it.
 	ClosedAt time.Time
-	Receipt  *close.ReceiptRow // nil: the order has no receipt
+	Receipt  *closetx.ReceiptRow // nil: the order has no receipt
 	Ledger   []LedgerRow
 	// Late counts the order's late payments, and LateOpen those of them that nobody has resolved.
 	Late, LateOpen int
@@ -264,7 +264,7 @@ func (s *Reader) auditPart(t *db.Table, st db.State, status string) AuditPart {
 
 // auditBelongings reads the receipts, lines and ledger rows of orders.
 func (s *Reader) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of func(id string) *AuditRow) error {
-	if err := close.EachReceipt(tx, ids, func(id string, r *close.ReceiptRow) { of(id).Receipt = r }); err != nil {
+	if err := closetx.EachReceipt(tx, ids, func(id string, r *closetx.ReceiptRow) { of(id).Receipt = r }); err != nil {
 		return err
 	}
 	if err := eachLedgerRow(tx, ids, func(id string, l LedgerRow) { of(id).Ledger = append(of(id).Ledger, l) }); err != nil {

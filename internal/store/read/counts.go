@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -108,7 +108,7 @@ func (s *Reader) countDue(ctx context.Context, t *db.Table, p db.Page) (n int64,
 // names no category, and wraps orderclose.ErrUnavailable if the database failed.
 func (s *Reader) Categories(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]string, error) {
 	if s.Q.M.Category == "" {
-		return nil, close.ErrNoCategory
+		return nil, closetx.ErrNoCategory
 	}
 	if len(reqs) == 0 {
 		return nil, nil

@@ -8,7 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/money"
 )
@@ -81,19 +81,19 @@ func (s *Reader) closeEvents(ctx context.Context, closes []receipt) error {
 	}
 	ids, requests := s.Distinct(reqs)
 	c := s.NewRows(s.Gorm.WithContext(ctx), requests, where)
-	c.Locks = close.LockNothing
+	c.Locks = closetx.LockNothing
 	if err := c.LockOrders(ids); err != nil {
 		return err
 	}
-	receipts, returned := map[string]*close.ReceiptRow{}, close.Returns{}
+	receipts, returned := map[string]*closetx.ReceiptRow{}, closetx.Returns{}
 	for _, id := range all {
 		returned[id] = map[string]int64{}
 	}
-	if err := close.EachReceipt(c.Tx, all, func(id string, r *close.ReceiptRow) { receipts[id] = r }); err != nil {
+	if err := closetx.EachReceipt(c.Tx, all, func(id string, r *closetx.ReceiptRow) { receipts[id] = r }); err != nil {
 		return err
 	}
 	if err := eachLedgerRow(c.Tx, all, func(id string, l LedgerRow) {
-		if l.Kind == close.KindClose {
+		if l.Kind == closetx.KindClose {
 			returned[id][l.SKU] = l.Quantity
 		}
 	}); err != nil {
@@ -104,7 +104,7 @@ func (s *Reader) closeEvents(ctx context.Context, closes []receipt) error {
 		if r == nil { // deleted meanwhile
 			continue
 		}
-		closes[i].payload, err = close.EncodeKept(orderclose.OrderClosed{
+		closes[i].payload, err = closetx.EncodeKept(orderclose.OrderClosed{
 			Type: s.Q.M.Event, OrderID: k.OrderID, Category: row.Category, Due: r.Due, ClosedAt: r.ClosedAt, Path: r.Path,
 			Attempts: r.Attempts, Version: max(row.Version, 0), Columns: row.Columns,
 		}, returned[k.OrderID], "")

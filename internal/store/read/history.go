@@ -13,14 +13,14 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/money"
 )
 
 // Reader reads orders and what was done with them, and shares out the rows of the outboxes.
-type Reader struct{ *close.Closer }
+type Reader struct{ *closetx.Closer }
 
 // OrderHistory has the rows of one order in the tables of the pipeline, and in the tables of
 // orders and lines. Its parts are read one after the other, so the order may change in between.
@@ -29,7 +29,7 @@ type OrderHistory struct {
 	At            time.Time           `json:"at"`    // the database's clock
 	Order         *OrderRow           `json:"order"` // nil: the database has no such order
 	Items         []ItemRow           `json:"items"`
-	Receipt       *close.ReceiptRow   `json:"receipt"` // nil: the order has no receipt
+	Receipt       *closetx.ReceiptRow `json:"receipt"` // nil: the order has no receipt
 	Ledger        []LedgerRow         `json:"ledger"`
 	LatePayments  []money.LatePayment `json:"late_payments,omitempty"`
 	PendingEvents []PendingRow        `json:"outgoing"` // events that are not published yet
@@ -98,12 +98,12 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 	if err := s.orderAndLines(tx, id, history); err != nil {
 		return err
 	}
-	if err := close.EachReceipt(tx, []string{id}, func(_ string, r *close.ReceiptRow) { history.Receipt = r }); err != nil {
+	if err := closetx.EachReceipt(tx, []string{id}, func(_ string, r *closetx.ReceiptRow) { history.Receipt = r }); err != nil {
 		return err
 	}
 	err = eachLedgerRow(tx, []string{id}, func(_ string, l LedgerRow) {
-		if l.Kind == close.KindClose && len(s.Q.M.Stock) == 0 {
-			l.Kind = close.KindRelease
+		if l.Kind == closetx.KindClose && len(s.Q.M.Stock) == 0 {
+			l.Kind = closetx.KindRelease
 		}
 		history.Ledger = append(history.Ledger, l)
 	})
@@ -202,7 +202,7 @@ func (s *Reader) historyLines(tx *gorm.DB, t *db.Table, id any, history *OrderHi
 		var quantity sql.NullInt64
 		var location sql.NullString
 		err := rows.Scan(append([]any{new(any), db.Nullable(&i.SKU), &quantity, &location}, db.Skipped(max(len(s.Q.M.Stock)-1, 0))...)...)
-		i.SKU, i.Quantity = close.Located(i.SKU, location), quantity.Int64
+		i.SKU, i.Quantity = closetx.Located(i.SKU, location), quantity.Int64
 		history.Items = append(history.Items, i)
 		return err
 	})
@@ -238,7 +238,7 @@ func returnedRows(returned string, at time.Time) (all []LedgerRow, err error) {
 		return nil, fmt.Errorf("column returned is %q, and should be JSON of quantities by SKU: %w", returned, err)
 	}
 	for _, sku := range slices.Sorted(maps.Keys(quantities)) {
-		all = append(all, LedgerRow{sku, close.KindClose, quantities[sku], at})
+		all = append(all, LedgerRow{sku, closetx.KindClose, quantities[sku], at})
 	}
 	return all, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/orderclose/orderclose/internal/store/close"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -75,7 +75,7 @@ func (d *dispatch) read(tx *gorm.DB, limit int, lock string) ([]wire.OutboxRow, 
 		var r wire.OutboxRow
 		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload)
 		if err == nil && d.box == wire.EventOutbox {
-			r.Payload, r.Traceparent = close.ExpandTraced(r.OrderID, r.Payload) //mutant:short-payload-published
+			r.Payload, r.Traceparent = closetx.ExpandTraced(r.OrderID, r.Payload) //mutant:short-payload-published
 		}
 		all = append(all, r)
 		return err

@@ -76,7 +76,7 @@ var storeMutants = []mutant{
 		changes{{"= values", `= strings.Replace(values, "sql_select_limit", "sql_warnings", 1)`}},
 		"internal/store/mysqldsn", "TestForce_SessionsHaveTheForcedValues", "sql_select_limit is not forced"},
 	{"cut-lines-whole", "a cut answer is taken for all lines of an order", changes{{"read == lines", "true"}},
-		"internal/store/close", "TestReadLines_ACutAnswerIsAnError", "an answer without a line"},
+		"internal/store/closetx", "TestReadLines_ACutAnswerIsAnError", "an answer without a line"},
 	{"question-in-text", "a question mark in a text is an argument to PostgreSQL", changes{{`'\'', `, ""}},
 		"internal/store/postgres", "TestTranslate", "want SELECT 'it''s ?"},
 	{"wrong-schema-used", "a program uses a schema that it cannot work with", changes{{"<= v.Wants", "> 0"}},

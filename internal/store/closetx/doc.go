@@ -1,4 +1,4 @@
-// Package close closes orders in the database. Closer.CloseOrders closes a batch.
+// Package closetx closes orders in the database. Closer.CloseOrders closes a batch.
 //
 // A batch is closed in one transaction. The order of its statements is part of the design:
 //
@@ -21,7 +21,7 @@
 //
 //	close.go                    CloseOrders: a close, and a second one without locked orders
 //	orderrows.go, decide.go     the rows of orders that a transaction reads and locks, and what a close does with an order
-//	closing.go                  one transaction of a close, with the user's statements
+//	transaction.go              one transaction of a close, with the user's statements
 //	stock.go                    the lines, and one or several tables and locations of stock
 //	locked.go                   rows that others lock
 //	event.go                    the event of a close
@@ -29,4 +29,4 @@
 //	refused.go                  the orders of a batch whose rows show that they cannot be closed
 //	pauses.go                   pauses of closing
 //	writable.go, trial.go       trial writes, and a close that is rolled back
-package close
+package closetx
