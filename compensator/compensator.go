@@ -18,7 +18,7 @@
 // The first pass of each period, such as each hour, is the hourly compensation. The SweepLog and the records say whether it ended.
 //
 //	compensator.go  options, start and stop
-//	hold.go         the lock (internal/lock), and the works of the process that holds it
+//	hold.go         the lock (internal/lock), and the tasks of the process that holds it
 //	loop.go         the turns of the loop
 //	turn.go         one turn: news, older orders, rests that have ended
 //	pause.go        pauses of all closing, or of a category
@@ -115,15 +115,15 @@ type Options struct {
 	Name   string // identifies the pipeline in the SweepLog; at most 249 ASCII characters
 	// SweepLog keeps what the loop did in each period. Default: nowhere.
 	SweepLog SweepLog
-	// Redis and Leases have the lock that keeps other processes from the loop and the Works: a key in Redis, or a row of the database while Redis
+	// Redis and Leases have the lock that keeps other processes from the loop and the Tasks: a key in Redis, or a row of the database while Redis
 	// is nil, does not answer within a second, or takes no writes. Without either every process works, which is harmless but costs
 	// database time. Redis must have ContextTimeoutEnabled in its options: otherwise an extension on a connection that hangs may outlast the lock.
 	Redis   redis.UniversalClient
 	Leases  lock.Database
 	LockKey string // default lock:scan_unpaid_orders
 	Process string // identifies this process in the row; required with Leases
-	// Works are what the holder does beside the loop.
-	Works    []Work
+	// Tasks are what the holder does beside the loop.
+	Tasks    []Task
 	Period   time.Duration // time between two hourly compensations, by the database's clock; default DefaultPeriod
 	Every    time.Duration // time from the begin of a turn to that of the next; default 5 s
 	PageSize int           // orders per transaction, at most; default: a tenth of Rate, so that a slow loop is even, and DefaultPageSize at most
@@ -201,11 +201,11 @@ func (c *Compensator) Run(ctx context.Context) error {
 	h := &holder{Compensator: c, resign: make(chan struct{}, 1)}
 	l := c.newLoop()
 	l.giveBack, l.lock = h.giveBack, func() string { state, _ := h.state.Load().(string); return state }
-	works := append([]Work{{Do: l.do, Idle: l.idle}}, c.o.Works...)
+	tasks := append([]Task{{Do: l.do, Idle: l.idle}}, c.o.Tasks...)
 	if c.o.Recheck != nil {
-		works = append(works, c.recheck())
+		tasks = append(tasks, c.recheck())
 	}
-	h.run(ctx, works)
+	h.run(ctx, tasks)
 	return nil
 }
 

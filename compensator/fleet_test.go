@@ -84,7 +84,7 @@ func (f *fleet) start(o Options) (stop func()) {
 	if o.OnHang == nil {
 		o.OnHang = func(string) {}
 	}
-	o.Works = append(o.Works, Work{Do: func(context.Context) time.Duration { works.Add(1); return time.Second }})
+	o.Tasks = append(o.Tasks, Task{Do: func(context.Context) time.Duration { works.Add(1); return time.Second }})
 	comp := must.Get(New(o))(f.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -19,33 +19,33 @@ const (
 	shortestStay, longestStay = 3 * time.Second, 15 * time.Second
 	// firstLockInterval is how often a process that works under another lock, or under none, asks for the first lock.
 	firstLockInterval = 15 * time.Second
-	// idleInterval is how often a work that waits asks whether this process has become the holder.
+	// idleInterval is how often a task that waits asks whether this process has become the holder.
 	idleInterval = time.Second
-	// workTimeout is how long a work may take. One that takes longer hangs.
-	workTimeout = 5 * time.Minute
+	// taskTimeout is how long a task may take. One that takes longer hangs.
+	taskTimeout = 5 * time.Minute
 )
 
-// Work is what the holder of the lock does again and again, beside the loop.
-type Work struct {
-	// Do does the work once, and returns the time until the next call. It ends soon when ctx ends. A call that takes 5 minutes hangs.
+// Task is what the holder of the lock does again and again, beside the loop.
+type Task struct {
+	// Do does the task once, and returns the time until the next call. It ends soon when ctx ends. A call that takes 5 minutes hangs.
 	Do func(ctx context.Context) (next time.Duration)
-	// Idle is called about each second while another process does the work, and when Run ends. It may be nil.
+	// Idle is called about each second while another process does the task, and when Run ends. It may be nil.
 	Idle func()
 }
 
-// holder does works, each in its own goroutine, while this process holds the lock.
+// holder does tasks, each in its own goroutine, while this process holds the lock.
 type holder struct {
 	*Compensator
-	leads  atomic.Bool   // this process does the works
+	leads  atomic.Bool   // this process does the tasks
 	state  atomic.Value  // under which lock, as in wire.Sweep
 	resign chan struct{} // has a value if the lock is to be given back, so that another process may try
 }
 
-// run does the works until ctx ends.
-func (h *holder) run(ctx context.Context, works []Work) {
+// run does the tasks until ctx ends.
+func (h *holder) run(ctx context.Context, tasks []Task) {
 	var running sync.WaitGroup
-	for _, w := range works {
-		running.Go(func() { h.work(ctx, w) })
+	for _, t := range tasks {
+		running.Go(func() { h.repeat(ctx, t) })
 	}
 	for ctx.Err() == nil {
 		retry.Sleep(ctx, h.hold(ctx))
@@ -99,7 +99,7 @@ func noAnswer(err error) bool {
 	return errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrStuck)
 }
 
-// lead does the works until the lock is lost or given back. Under a lock that stands in for the first one it also asks for the first one, and
+// lead does the tasks until the lock is lost or given back. Under a lock that stands in for the first one it also asks for the first one, and
 // works under that when it answers. lead returns how long this process then waits before it asks again.
 func (h *holder) lead(held context.Context, state string, standsIn bool) (wait time.Duration) {
 	defer h.leads.Store(false)
@@ -146,18 +146,18 @@ func (h *holder) checked(err error) {
 	h.o.LockChecked(err)
 }
 
-// work does a work until ctx ends, whenever this process is the holder.
-func (h *holder) work(ctx context.Context, w Work) {
+// repeat does a task until ctx ends, whenever this process is the holder.
+func (h *holder) repeat(ctx context.Context, t Task) {
 	idle := func() {
-		if w.Idle != nil {
-			w.Idle()
+		if t.Idle != nil {
+			t.Idle()
 		}
 	}
 	defer idle()
 	for ctx.Err() == nil {
 		wait := idleInterval
 		if h.leads.Load() {
-			_ = h.calls.within(workTimeout, "a work of the holder", func() error { wait = w.Do(ctx); return nil }) // a panic is logged
+			_ = h.calls.within(taskTimeout, "a task of the holder", func() error { wait = t.Do(ctx); return nil }) // a panic is logged
 		} else {
 			idle()
 		}

@@ -84,16 +84,16 @@ type recheckStep struct {
 	silent time.Time          // when the provider first failed to answer about each order of the present page
 }
 
-// recheck is the work that asks again about closed orders.
-func (c *Compensator) recheck() Work {
+// recheck is the task that asks again about closed orders.
+func (c *Compensator) recheck() Task {
 	k := *c.o.Recheck
-	k.Batch = min(k.Batch, 10*k.Rate)           // a page waits for the rate for 10 s at most: a work that takes long counts as hanging
+	k.Batch = min(k.Batch, 10*k.Rate)           // a page waits for the rate for 10 s at most: a task that takes long counts as hanging
 	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
 	r := &rechecker{Compensator: c, k: &k, limiter: rate.NewLimiter(rate.Limit(k.Rate), k.Batch)}
 	for _, after := range k.Steps {
 		r.steps = append(r.steps, recheckStep{after: after})
 	}
-	return Work{func(ctx context.Context) time.Duration {
+	return Task{func(ctx context.Context) time.Duration {
 		if more := r.turn(ctx); more {
 			return 0
 		}

@@ -280,7 +280,7 @@ func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 		defer close(hung.release)
 		o.Recheck.Asker = hung
 		var why atomic.Pointer[string]
-		o.OnHang = func(is string) { why.CompareAndSwap(nil, &is) } // the work hangs too
+		o.OnHang = func(is string) { why.CompareAndSwap(nil, &is) } // the task hangs too
 		f.start(o)
 		time.Sleep(time.Minute)
 		s.close("a")

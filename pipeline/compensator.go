@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -15,9 +16,10 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/reminders"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/internal/works"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -38,7 +40,7 @@ func (a *App) buildCompensator() (part, error) {
 		return part{}, err
 	}
 	o.LockChecked = a.lockChecked
-	o.Works = a.works()
+	o.Tasks = a.tasks()
 	loop, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
@@ -50,19 +52,19 @@ func (a *App) buildCompensator() (part, error) {
 	return part{role, needs, loop.Run}, nil
 }
 
-// works returns what the holder of the lock does beside the loop. Orders that are not in the database are neither counted nor reminded of.
-func (a *App) works() []compensator.Work {
+// tasks returns what the holder of the lock does beside the loop. Orders that are not in the database are neither counted nor reminded of.
+func (a *App) tasks() []compensator.Task {
 	db, delays := a.conns.Store, func() orderclose.Delays { return a.config().Delays }
 	if _, own := a.o.Store.(sweepSource); own || db == nil {
-		if works.Remind(delays().Rules) {
+		if reminders.Wanted(delays().Rules) {
 			a.o.Logger.Warn("no reminders are written: the rules of delays.rules with remind need the orders in the database")
 		}
 		return nil
 	}
 	listed := func() map[string]time.Duration { return delays().ByCategory }
-	return []compensator.Work{
-		works.CountOrders(db, listed, a.metrics.OverdueOrders, a.metrics.LatePayments, a.o.Logger),
-		works.Reminders(db, delays, a.metrics.Reminders, a.o.Logger),
+	return []compensator.Task{
+		countOrders(db, listed, a.metrics.OverdueOrders, a.metrics.LatePayments, a.o.Logger),
+		reminders.New(db, delays, a.metrics.Reminders, a.o.Logger),
 	}
 }
 
@@ -161,7 +163,7 @@ func (a *App) useLocks(o *compensator.Options) error {
 func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
 	method, err := a.closeMethodOnce()
 	c := a.o.Config.Closer.Payment
-	closed, ok := source.(works.ClosedStore)
+	closed, ok := source.(closedStore)
 	if err != nil || method.provider == nil || len(c.Recheck) == 0 || !ok {
 		return nil, err
 	}
@@ -176,13 +178,61 @@ func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
 	}
 	logger := a.o.Logger.With("stage", compensator.Stage, "asked_again", true)
 	asker, err := payment.New(payment.Options{
-		Store: works.LateStore{ClosedStore: closed, Logger: logger}, Provider: payment.ProviderFunc(ask), Batch: c.Batch, // a ProviderFunc cannot cancel
+		Store: lateStore{closedStore: closed, logger: logger}, Provider: payment.ProviderFunc(ask), Batch: c.Batch, // a ProviderFunc cannot cancel
 		Logger: logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &compensator.Recheck{Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate}, nil
+}
+
+// closedStore is a store that knows which orders were closed, and records their late payments.
+type closedStore interface {
+	compensator.ClosedStore
+	RecordLate(ctx context.Context, payments []store.LatePayment) (int, error)
+}
+
+// lateStore is the payment.Store of a recheck. It closes no order. An order that is paid gets a late payment.
+type lateStore struct {
+	closedStore
+	logger *slog.Logger
+}
+
+// PreviewClose implements payment.Store: the provider is asked about all of the orders.
+func (lateStore) PreviewClose(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return outcomesOf(requests, orderclose.Closed), nil
+}
+
+// CloseOrders implements payment.Store: the orders are closed already.
+func (lateStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return outcomesOf(requests, orderclose.AlreadyClosed), nil
+}
+
+// PayOrders implements payment.Store: it records late payments, and marks no order as paid.
+func (s lateStore) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes := outcomesOf(requests, orderclose.AlreadyClosed)
+	for i, r := range requests { //mutant:recheck-unrecorded
+		recorded, err := s.RecordLate(ctx, []store.LatePayment{{OrderID: r.OrderID, Source: store.SourceRecheck}})
+		switch {
+		case errors.Is(err, orderclose.ErrUnavailable):
+			return nil, err
+		case err != nil: // the next step asks again, and the others go on
+			s.logger.Error("late payment could not be recorded, the order is asked about again", "err", err)
+			outcomes[i].Verdict = orderclose.PaymentPending
+		case recorded > 0:
+			outcomes[i].Verdict = orderclose.AlreadyPaid
+		}
+	}
+	return outcomes, nil
+}
+
+func outcomesOf(requests []orderclose.CloseRequest, verdict orderclose.Verdict) []orderclose.Outcome {
+	outcomes := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: verdict}
+	}
+	return outcomes
 }
 
 // DefaultSweepEvery is the default of Options.SweepEvery.
@@ -212,14 +262,33 @@ func (a *App) sweepAlone(roles []Role) ([]Role, error) {
 	return roles, nil
 }
 
-// dropOutbox deletes, beside a sweeper, old rows of the outboxes, until ctx ends.
+const (
+	// keepOutbox is how long a sweeper keeps rows of the outboxes, which nobody publishes: as long as the topic of the
+	// events keeps an event. A program of the shop may read and delete them earlier.
+	keepOutbox = 7 * 24 * time.Hour
+	// dropInterval is the interval between two searches for older rows.
+	dropInterval = time.Minute
+)
+
+// dropOutbox deletes, beside a sweeper, the rows of the outboxes that are older than keepOutbox, until ctx ends.
 func (a *App) dropOutbox(ctx context.Context) {
-	if a.conns.Store == nil {
+	db := a.conns.Store
+	if db == nil {
 		return
 	}
 	boxes := []wire.Outbox{wire.ScheduleOutbox}
 	if room.TakerOfEvents(a.o.Rooms, a.o.Config) == "" { //mutant:unsent-events-dropped
 		boxes = append(boxes, wire.EventOutbox)
 	}
-	works.DropOutbox(ctx, a.conns.Store, boxes, a.o.Logger)
+	for retry.Sleep(ctx, dropInterval) {
+		for _, box := range boxes {
+			dropped, err := db.DropOutbox(ctx, box, keepOutbox)
+			if err != nil && ctx.Err() == nil {
+				a.o.Logger.Warn("old rows of an outbox cannot be deleted, will retry", "outbox", box, "err", err)
+			}
+			if dropped > 0 {
+				a.o.Logger.Info("deleted rows of an outbox that nobody has read", "outbox", box, "rows", dropped, "older_than", keepOutbox)
+			}
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
@@ -117,3 +118,75 @@ func probeWrites(ctx context.Context, logger *slog.Logger, try func(context.Cont
 		report(failing, err)
 	}
 }
+
+const (
+	countAtRest   = 30 * time.Second // between two counts while no order is overdue
+	countInterval = 5 * time.Second  // between two counts while some are
+	lateInterval  = time.Minute      // between two counts of payments that came late
+	countTimeout  = 30 * time.Second // of one count
+	countShare    = 10               // a count that took long is followed by a pause of this many times its duration
+	countRarest   = 45 * time.Second // the longest such pause: an alert compares the number with that of a minute ago
+	countHolds    = time.Minute      // how long a count stands for those that failed since
+)
+
+// countOrders returns the task that counts the overdue orders and the late payments in the database. listed returns the categories of topics.yaml.
+// overdue and late get what was counted. The zero value, and nil, say that it is not known, or that another process counts.
+func countOrders(db *store.Store, listed func() map[string]time.Duration, overdue func(backlog.OverdueOrders), late func(*store.LateSummary),
+	logger *slog.Logger) compensator.Task {
+	var payments *store.LateSummary // nil: not known
+	var paymentsAt time.Time
+	count := func(ctx context.Context) (backlog.OverdueOrders, error) {
+		if payments == nil || time.Since(paymentsAt) >= lateInterval {
+			if sum, err := db.CountLate(ctx); err == nil {
+				payments, paymentsAt = &sum, time.Now()
+			} else {
+				payments = nil
+				logger.Warn("late payments cannot be counted, will retry", "err", err)
+			}
+		}
+		list, err := backlog.ListOverdue(ctx, db, compensator.Grace)
+		return list.Count(listed()), err
+	}
+	report := func(o backlog.OverdueOrders) {
+		if o.At.IsZero() {
+			payments = nil
+		}
+		overdue(o)
+		late(payments)
+	}
+	c := &orderCounter{count: count, report: report, logger: logger}
+	return compensator.Task{Do: c.once, Idle: c.idle}
+}
+
+// orderCounter counts overdue orders.
+type orderCounter struct {
+	count   func(context.Context) (backlog.OverdueOrders, error)
+	report  func(backlog.OverdueOrders) // the zero value: they are not known, or another process counts
+	logger  *slog.Logger
+	counted time.Time // when a count last succeeded
+}
+
+// once counts once, and returns the time until the next count. After a failed count the last one holds for a minute.
+func (c *orderCounter) once(ctx context.Context) (next time.Duration) {
+	limited, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	began := time.Now()
+	o, err := c.count(limited)
+	rest := min(countShare*time.Since(began), countRarest)
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		c.counted = time.Now()
+		if c.report(o); o.Orders+o.Paused > 0 {
+			return max(countInterval, rest)
+		}
+	default:
+		c.logger.Warn("overdue orders cannot be counted, will retry", "err", err)
+		if time.Since(c.counted) > countHolds {
+			c.idle()
+		}
+	}
+	return max(countAtRest, rest)
+}
+
+func (c *orderCounter) idle() { c.report(backlog.OverdueOrders{}) }

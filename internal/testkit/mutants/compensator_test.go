@@ -1,13 +1,13 @@
 package mutants
 
-// compensatorMutants are mistakes in the loop, in its lock, and in the works of its holder.
+// compensatorMutants are mistakes in the loop, in its lock, and in the tasks of its holder.
 var compensatorMutants = []mutant{
 	{"recheck-unrecorded", "a late payment that a question after the close finds is not recorded", changes{{"requests", "requests[:0]"}},
 		"pipeline", "TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing", "late payments of [], want"},
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",
 		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
 	{"one-keeps-reminders", "an order whose reminder the database refuses keeps others from theirs", changes{{"r.write(ctx, half, result)", "_ = half"}},
-		"internal/works", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
+		"internal/reminders", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
 	{"failure-named-always", "the loop logs each order that it cannot close", changes{{"time.Hour", "0"}},
 		"compensator", "TestLoop_NamesTheOrdersThatFailOnce", "lines in half an hour"},
 	{"lock-not-extended", "a lock is not extended", changes{{"o.extend()", "1000 * o.Expiry"}},
