@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/orderclose/orderclose/internal/deadletters"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Position is where a dead letter is in the topic of dead letters: Partition, an int, and Offset, an int64. As a text it is
@@ -87,7 +86,7 @@ func (a *Admin) DeadLetter(ctx context.Context, at Position) (WholeDeadLetter, e
 
 // PlanRedrive returns what Redrive would do. The error wraps ErrNoKafka.
 func (a *Admin) PlanRedrive(ctx context.Context, f DeadLetterFilter) (DeadLetterPlan, error) {
-	return a.planSettle(ctx, f, wire.Redriven)
+	return a.planSettle(ctx, f, deadletters.Redriven)
 }
 
 // Redrive sends the pending dead letters of a filter again, after their cause was fixed: an order to its delay
@@ -95,33 +94,33 @@ func (a *Admin) PlanRedrive(ctx context.Context, f DeadLetterFilter) (DeadLetter
 // DeadLetterPlan.Through. What was sent is marked, so a second call does nothing. progress is called with the dead letters handled and their
 // total; nil: it is not. After an error the result counts what was done: call it again, repeats are harmless. The error wraps ErrNoKafka.
 func (a *Admin) Redrive(ctx context.Context, f DeadLetterFilter, progress func(done, total int64)) (DeadLetterResult, error) {
-	return a.settle(ctx, f, wire.Redriven, "Redrive", progress)
+	return a.settle(ctx, f, deadletters.Redriven, "Redrive", progress)
 }
 
 // PlanDiscard returns what Discard would do. The errors are those of Discard.
 func (a *Admin) PlanDiscard(ctx context.Context, f DeadLetterFilter) (DeadLetterPlan, error) {
-	return a.planSettle(ctx, f, wire.Discarded)
+	return a.planSettle(ctx, f, deadletters.Discarded)
 }
 
 // Discard marks the pending dead letters of a filter as not needed. They stay in the topic. The filter must select some: by more than Through.
 // Through, progress and errors are as in Redrive.
 func (a *Admin) Discard(ctx context.Context, f DeadLetterFilter, progress func(done, total int64)) (DeadLetterResult, error) {
-	return a.settle(ctx, f, wire.Discarded, "Discard", progress)
+	return a.settle(ctx, f, deadletters.Discarded, "Discard", progress)
 }
 
 var errSelect = errors.New("select dead letters: set Cause, Stage, Source, Order, Since or Positions of the filter")
 
 // settling returns the topic, and the options of a redrive or a discard.
-func (a *Admin) settling(ctx context.Context, f DeadLetterFilter, how wire.ResolutionKind) (*deadletters.Topic, deadletters.Options, error) {
+func (a *Admin) settling(ctx context.Context, f DeadLetterFilter, how deadletters.ResolutionKind) (*deadletters.Topic, deadletters.Options, error) {
 	o := deadletters.Options{Filter: f, How: how, Rules: a.p.RedriveRules()}
-	if how == wire.Discarded && !f.Selects() {
+	if how == deadletters.Discarded && !f.Selects() {
 		return nil, o, errSelect
 	}
 	topic, err := a.letters(ctx)
 	return topic, o, err
 }
 
-func (a *Admin) planSettle(ctx context.Context, f DeadLetterFilter, how wire.ResolutionKind) (DeadLetterPlan, error) {
+func (a *Admin) planSettle(ctx context.Context, f DeadLetterFilter, how deadletters.ResolutionKind) (DeadLetterPlan, error) {
 	topic, o, err := a.settling(ctx, f, how)
 	if err != nil {
 		return DeadLetterPlan{}, err
@@ -129,7 +128,7 @@ func (a *Admin) planSettle(ctx context.Context, f DeadLetterFilter, how wire.Res
 	return topic.MakePlan(ctx, o)
 }
 
-func (a *Admin) settle(ctx context.Context, f DeadLetterFilter, how wire.ResolutionKind, call string, progress func(done, total int64)) (
+func (a *Admin) settle(ctx context.Context, f DeadLetterFilter, how deadletters.ResolutionKind, call string, progress func(done, total int64)) (
 	DeadLetterResult, error) {
 	topic, o, err := a.settling(ctx, f, how)
 	if err != nil {

@@ -37,7 +37,7 @@ type Task struct {
 type holder struct {
 	*Compensator
 	leads  atomic.Bool   // this process does the tasks
-	state  atomic.Value  // under which lock, as in wire.Sweep
+	state  atomic.Value  // under which lock, as in control.Sweep
 	resign chan struct{} // has a value if the lock is to be given back, so that another process may try
 }
 

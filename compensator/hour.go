@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/overdue"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // recordTimeout is how long Options.Record may take.
@@ -129,7 +129,7 @@ func (t *turn) recordHour(ctx context.Context, took time.Duration) {
 	c := t.hour.counts
 	closed, failed := int(c.Missed+c.AfterPause+c.AfterFailure), int(c.NotClosed)
 	s := Report{
-		StartedAt: t.pass.beganAt.UTC(), Cutoff: t.pass.end.UTC(), TookMillis: took.Milliseconds(), Lock: t.lock(), Why: wire.SweepPeriod,
+		StartedAt: t.pass.beganAt.UTC(), Cutoff: t.pass.end.UTC(), TookMillis: took.Milliseconds(), Lock: t.lock(), Why: control.SweepPeriod,
 		PeriodMillis: t.o.Period.Milliseconds(), Found: closed + failed, Closed: closed, Failed: failed, Failures: t.hour.failures,
 		Missed: int(c.Missed), AfterPause: int(c.AfterPause), AfterFailure: int(c.AfterFailure),
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/control"
 )
 
 const (
@@ -18,11 +18,11 @@ const (
 
 // Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
 // has found is counted in one of the verdicts, except in a dry run and in a pass that ended with an error.
-type Report = wire.Sweep
+type Report = control.Sweep
 
 // Failure is an order that could not be closed: its id, its orderclose.FailureCause, the cause in a sentence, and how often
 // this process has failed to close it, since when.
-type Failure = wire.Failure
+type Failure = control.Failure
 
 // add adds one outcome to the report.
 func (s *sweep) add(o orderclose.Outcome) {
@@ -59,7 +59,7 @@ func failureOf(o orderclose.Outcome, at time.Time) Failure {
 // Sweep makes one pass by hand: it tries each order that is overdue now once, also those that rest in a loop, with or without other processes
 // beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: wire.SweepOnce}}
+	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
 	err := s.run(ctx)
 	if s.progress(); err != nil {
 		s.report.Error = err.Error()

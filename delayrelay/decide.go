@@ -69,13 +69,32 @@ func leaderBehind(sent, answered, at time.Time) time.Duration {
 // that was planned next.
 const minStay = 1 * time.Second
 
+const (
+	// readLead is how long before its earliest release time a relay must hold a
+	// record in memory. It allows for the time of a fetch and for the consumer group
+	// of a busy broker to answer.
+	readLead = 1 * time.Second
+	// readSlack allows for records that were put into a bucket too early or appended
+	// too late, because of a producer's clock or a retried request.
+	readSlack = 5 * time.Second
+)
+
+// unreadFor returns how long after its append a record may stay unread. The producer put
+// the record here because nearly the bucket's length remained, so it is not released
+// earlier. A record that was appended longer ago must be in the relay's window. The
+// relay reads the smallest bucket whole, because that bucket also takes shorter
+// delays, and looks for such records in the others. Treat a negative result as 0.
+func unreadFor(b orderclose.Bucket) time.Duration {
+	return b.Length - b.Tolerance() - readSlack - readLead
+}
+
 // nextFetch returns when a partition of bucket b must be fetched again, if the last
 // record read from it was appended at the given time. Later records have later append
 // times, and each was put into b with nearly b's length to wait. So none of them leaves
 // before nextFetch, but for those that a producer put into the wrong bucket: the compensator closes their orders. An append time
 // after now comes from a wrong clock and counts as now.
 func nextFetch(b orderclose.Bucket, appended, now time.Time) time.Time {
-	return earlier(appended, now).Add(wire.UnreadFor(b)) //mutant:future-append-fetch
+	return earlier(appended, now).Add(unreadFor(b)) //mutant:future-append-fetch
 }
 
 // nextIdleFetch is nextFetch for a fetch that found no new records and the end of the log. began is
@@ -83,7 +102,7 @@ func nextFetch(b orderclose.Bucket, appended, now time.Time) time.Time {
 // is only half of that: the broker does not return a record that is not on all replicas yet. A
 // beginning after now comes from a clock that was set back, and counts as now.
 func nextIdleFetch(b orderclose.Bucket, began, now time.Time) time.Time {
-	return earlier(began, now).Add(max(wire.UnreadFor(b), 0) / 2)
+	return earlier(began, now).Add(max(unreadFor(b), 0) / 2)
 }
 
 func earlier(a, b time.Time) time.Time {

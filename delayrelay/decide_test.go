@@ -56,11 +56,11 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		b := rapid.SampledFrom(testBuckets[1:]).Draw(t, "bucket")
 		last := epoch
 		appended := last.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "after")))
-		late := time.Duration(rapid.Int64Range(0, int64(wire.ReadSlack)).Draw(t, "appended late by"))
+		late := time.Duration(rapid.Int64Range(0, int64(readSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
 		on := nextFetch(b, last, last.Add(time.Hour))
-		must.That(t, !on.Add(wire.ReadLead).After(release), "%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
+		must.That(t, !on.Add(readLead).After(release), "%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 	})
 }
 

@@ -35,7 +35,7 @@ const (
 // what fails in a compensator or closer has changed, and that somebody has stopped it. So console and status know
 // which processes there should be, and since when a server fails.
 func (a *App) announce(ctx context.Context, roles []Role) {
-	p, every := wire.Process{Name: a.o.ProcessName(roles), Database: a.database()}, announceEvery
+	p, every := control.Announcement{Name: a.o.ProcessName(roles), Database: a.database()}, announceEvery
 	if a.o.Instance != "" {
 		p.Instance, p.At = a.o.Instance, hostAndPID()
 	}
@@ -74,22 +74,22 @@ func (a *App) announce(ctx context.Context, roles []Role) {
 }
 
 // setFailing sets what fails now in a closer or compensator, and reports whether that is news.
-func (a *App) setFailing(p *wire.Process) bool {
+func (a *App) setFailing(p *control.Announcement) bool {
 	now := map[string]int64{}
 	if at, is := a.ready.waiting.since(writesReason); is {
-		now[wire.FailingWrites] = at.UnixMilli()
+		now[control.FailingWrites] = at.UnixMilli()
 	}
 	if at, is := a.ready.hints.since(lockReason); is {
-		now[wire.FailingLock] = at.UnixMilli()
+		now[control.FailingLock] = at.UnixMilli()
 	}
 	if a.lowestLimitSince != nil {
 		if at := a.lowestLimitSince(); !at.IsZero() && time.Since(at) >= lowestLimitIsNews {
-			now[wire.FailingLimit] = at.UnixMilli()
+			now[control.FailingLimit] = at.UnixMilli()
 		}
 	}
 	if a.provider != nil {
 		if at, _ := a.provider.Failing(); !at.IsZero() && time.Since(at) >= failingFor {
-			now[wire.FailingPayment] = at.UnixMilli()
+			now[control.FailingPayment] = at.UnixMilli()
 		}
 	}
 	if maps.Equal(p.FailingSince, now) {
@@ -99,7 +99,7 @@ func (a *App) setFailing(p *wire.Process) bool {
 	return true
 }
 
-func (a *App) appendProcess(ctx context.Context, p wire.Process) error {
+func (a *App) appendProcess(ctx context.Context, p control.Announcement) error {
 	m, err := p.Encode()
 	if err != nil {
 		return err

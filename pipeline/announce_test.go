@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestSetFailing_SaysSinceWhen(t *testing.T) {
 	a := &App{o: Options{Config: &config.Config{}}}
 	a.live.Store(a.o.Config)
-	var p wire.Process
+	var p control.Announcement
 	minuteAgo := time.Now().Add(-time.Minute)
 	for _, step := range []struct {
 		does func()
@@ -25,16 +25,16 @@ func TestSetFailing_SaysSinceWhen(t *testing.T) {
 		want []string
 	}{
 		{func() {}, false, nil},
-		{func() { a.lockChecked(errors.New("OOM")) }, true, []string{wire.FailingLock}},
-		{func() { a.lockChecked(errors.New("still OOM")) }, false, []string{wire.FailingLock}},
-		{func() { a.ready.waiting.add(writesReason, "read-only") }, true, []string{wire.FailingLock, wire.FailingWrites}},
-		{func() { a.lockChecked(nil) }, true, []string{wire.FailingWrites}},
+		{func() { a.lockChecked(errors.New("OOM")) }, true, []string{control.FailingLock}},
+		{func() { a.lockChecked(errors.New("still OOM")) }, false, []string{control.FailingLock}},
+		{func() { a.ready.waiting.add(writesReason, "read-only") }, true, []string{control.FailingLock, control.FailingWrites}},
+		{func() { a.lockChecked(nil) }, true, []string{control.FailingWrites}},
 		{func() { a.ready.waiting.remove(writesReason) }, true, nil},
 		{func() { a.lowestLimitSince = func() time.Time { return time.Now().Add(-time.Second) } }, false, nil},
-		{func() { a.lowestLimitSince = func() time.Time { return minuteAgo } }, true, []string{wire.FailingLimit}},
+		{func() { a.lowestLimitSince = func() time.Time { return minuteAgo } }, true, []string{control.FailingLimit}},
 		{func() { a.lowestLimitSince = func() time.Time { return time.Time{} } }, true, nil},
 		{func() { a.provider = failingSince(time.Now().Add(-time.Second)) }, false, nil},
-		{func() { a.provider = failingSince(minuteAgo) }, true, []string{wire.FailingPayment}},
+		{func() { a.provider = failingSince(minuteAgo) }, true, []string{control.FailingPayment}},
 	} {
 		step.does()
 		says := a.setFailing(&p)

@@ -120,7 +120,7 @@ func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 
 func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
 	_, good, damaged := newBroker(t, "control", 1, "sweeper-of-the-shop")
-	m := must.Get(wire.Sweep{StartedAt: time.Now(), Holder: "sweeper-of-the-shop"}.Encode())(t)
+	m := must.Get(control.Sweep{StartedAt: time.Now(), Holder: "sweeper-of-the-shop"}.Encode())(t)
 	must.Get(good.Append(t.Context(), "control", 0, []wire.Message{m}))(t)
 	state := must.Get(control.New(damaged, "control").Read(t.Context(), time.Now()))(t)
 	expect.Equal(t, len(state.Sweeps), 1, "sweeps")

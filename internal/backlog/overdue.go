@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -28,9 +29,9 @@ type OverdueOrders struct {
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
-	Failure  *wire.Failure `json:"failure,omitempty"`
-	OldestID string        `json:"oldest_id,omitempty"` // of the order that was due at Oldest
-	Pays     bool          `json:"-"`                   // the payment provider is asked before a close
+	Failure  *control.Failure `json:"failure,omitempty"`
+	OldestID string           `json:"oldest_id,omitempty"` // of the order that was due at Oldest
+	Pays     bool             `json:"-"`                   // the payment provider is asked before a close
 }
 
 // OverdueList has the orders that Count counts.

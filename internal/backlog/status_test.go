@@ -388,7 +388,8 @@ func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
 		"no order is closed":            {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(50)}, control.Present},
 	} {
 		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{Closes: c.close, Partitions: c.after}},
-			Processes: []control.Process{{Process: wire.Process{Name: "a@h:1"}, State: control.Present}, {Process: wire.Process{Name: "b@h:2"}, State: control.Present}}}
+			Processes: []control.Process{{Announcement: control.Announcement{Name: "a@h:1"}, State: control.Present},
+				{Announcement: control.Announcement{Name: "b@h:2"}, State: control.Present}}}
 		r.Follow(Status{At: noon, Topics: []TopicStatus{{Closes: c.close, Partitions: c.before}}})
 		expect.That(t, r.Processes[0].State == c.want && r.Processes[1].State == control.Present, "%s: %+v, want %s", what, r.Processes, c.want)
 	}
@@ -406,7 +407,7 @@ func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
 // The console polls: it knows until when a process was a member.
 func TestFollow_KeepsWhenAProcessWasLastSeen(t *testing.T) {
 	seen := func(state control.ProcessState, at time.Time) Status {
-		return Status{At: at, Processes: []control.Process{{Process: wire.Process{Name: "relay@h:1"}, State: state, Announced: noon, Seen: at}}}
+		return Status{At: at, Processes: []control.Process{{Announcement: control.Announcement{Name: "relay@h:1"}, State: state, Announced: noon, Seen: at}}}
 	}
 	r := seen(control.Gone, noon)
 	r.Follow(seen(control.Present, noon.Add(time.Minute)))

@@ -88,7 +88,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	expect.That(t, result.Done == 1, "%+v", result)
 	list = listed{}
 	r.json(&list, 0, "dlq", "ls", "--all")
-	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == wire.Redriven && list.Letters[2].Resolution == wire.Discarded, "all: %+v", list)
+	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == "redriven" && list.Letters[2].Resolution == "discarded", "all: %+v", list)
 	r.json(&result, 4, "dlq", "discard", "0/77", "--yes")
 	expect.That(t, result.Done == 0, "%+v", result)
 }
@@ -116,7 +116,7 @@ func sampleLetters() []deadletters.Letter {
 			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
 		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n",
 			Detail: strings.Repeat("long ", 30),
-			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: wire.Discarded},
+			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: deadletters.Discarded},
 	}
 }
 
@@ -131,7 +131,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 	s := selection{Filter: deadletters.Filter{Cause: "not found"}, since: "2h"}
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
-		Topic: "order-close-dead-letter", How: wire.Redriven, Through: positions, Pending: 250, Refused: 130,
+		Topic: "order-close-dead-letter", How: deadletters.Redriven, Through: positions, Pending: 250, Refused: 130,
 		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"delay_10s": 100, "delay_5m": 20},
 		Refusals: []deadletters.Refusal{{At: positions[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
 		Missing:  positions[1:], Settled: positions[:1],

@@ -15,11 +15,10 @@ import (
 
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newDLQRedrive(c *common) *cobra.Command {
-	return newResolve(c, wire.Redriven, &cobra.Command{
+	return newResolve(c, deadletters.Redriven, &cobra.Command{
 		Use:   "redrive [PARTITION/OFFSET]... [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--yes]",
 		Short: "Send pending dead letters again",
 		Long: `Send pending dead letters again, after the cause was fixed: all of them, or those
@@ -38,7 +37,7 @@ Exits 4 if a named one does not exist, 5 if none can be sent, 6 if some cannot.`
 }
 
 func newDLQDiscard(c *common) *cobra.Command {
-	return newResolve(c, wire.Discarded, &cobra.Command{
+	return newResolve(c, deadletters.Discarded, &cobra.Command{
 		Use:   "discard (PARTITION/OFFSET... | --cause CAUSE | --stage STAGE | --order ID | --since TIME) [--yes]",
 		Short: "Discard pending dead letters that are not needed",
 		Long: `Discard pending dead letters that are not needed: the sweep has closed their orders,
@@ -52,13 +51,13 @@ not exist.`,
 }
 
 // newResolve adds to a command of redrive or discard its flags, and what it runs.
-func newResolve(c *common, how wire.ResolutionKind, cmd *cobra.Command) *cobra.Command {
+func newResolve(c *common, how deadletters.ResolutionKind, cmd *cobra.Command) *cobra.Command {
 	var s selection
 	var yes bool
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f, err := s.filter(args)
-		if err == nil && how == wire.Discarded && !f.Selects() {
+		if err == nil && how == deadletters.Discarded && !f.Selects() {
 			err = Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
 		}
 		if err != nil {
@@ -123,7 +122,7 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 	case n == 0:
 		fmt.Fprintln(w, "nothing to do")
 		return
-	case p.How == wire.Redriven:
+	case p.How == deadletters.Redriven:
 		fmt.Fprintf(w, "would send %d again. To do it:\n", n)
 	default:
 		fmt.Fprintf(w, "would discard %d. To do it:\n", n)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // dueSlack is how much farther than the longest delay an order may be due: the clocks of shop and
@@ -117,7 +117,7 @@ func doubtNever(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 
 // doubt says what is improbable about the due times of orders, and what to do. An order that has been due for less than grace is no
 // doubt. failure is why the oldest overdue order cannot be closed; nil: that is not known. Pure.
-func doubt(c store.OrderCounts, grace time.Duration, failure *wire.Failure, cfg *config.Config) (what, fix string) {
+func doubt(c store.OrderCounts, grace time.Duration, failure *control.Failure, cfg *config.Config) (what, fix string) {
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {

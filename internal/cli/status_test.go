@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -44,8 +43,8 @@ func TestStatus_Table(t *testing.T) {
 	golden(t, "status", func(w io.Writer) { printStatus(w, sample(), false) })
 	golden(t, "status_processes", func(w io.Writer) {
 		printProcesses(w, backlog.Status{Expected: 2, Processes: []control.Process{
-			{Process: wire.Process{Name: "closer@h:1:9464", Version: "v1.2.0"}, State: control.Present, Seen: at},
-			{Process: wire.Process{Name: "relay@h:2:9465"}, State: control.Gone, Seen: at.Add(-time.Minute)},
+			{Announcement: control.Announcement{Name: "closer@h:1:9464", Version: "v1.2.0"}, State: control.Present, Seen: at},
+			{Announcement: control.Announcement{Name: "relay@h:2:9465"}, State: control.Gone, Seen: at.Add(-time.Minute)},
 		}})
 	})
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })

@@ -17,17 +17,17 @@ import (
 
 // sampleSweeps has all kinds of records.
 func sampleSweeps() control.State {
-	sweep := func(hours int, why wire.SweepReason) wire.Sweep {
+	sweep := func(hours int, why control.SweepReason) control.Sweep {
 		started := at.Add(time.Duration(-hours) * time.Hour)
-		return wire.Sweep{StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
+		return control.Sweep{StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
 	}
-	late, unfinished, byHand := sweep(1, wire.SweepPeriod), sweep(2, wire.SweepPeriod), sweep(4, wire.SweepOnce)
+	late, unfinished, byHand := sweep(1, control.SweepPeriod), sweep(2, control.SweepPeriod), sweep(4, control.SweepOnce)
 	late.Found, late.Closed, late.Missed, late.AfterPause, late.AfterFailure, late.Failed, late.TookMillis = 1204, 1200, 20, 1000, 180, 4, 61_420
 	unfinished.Lock, unfinished.Error = "unavailable", "no pass over all overdue orders has ended in half of the period"
 	byHand.Found, byHand.AlreadyPaid, byHand.AlreadyClosed, byHand.Paused = 33, 20, 3, 10
 	byHand.Lock, byHand.Holder, byHand.Error = "none", "laptop/4711", "the store gives no verdict:\ndial tcp 10.0.0.3:3306: connect: connection refused"
 	return control.State{
-		Sweeps: []wire.Sweep{sweep(0, wire.SweepPeriod), late, unfinished, sweep(3, wire.SweepPeriod), byHand},
+		Sweeps: []control.Sweep{sweep(0, control.SweepPeriod), late, unfinished, sweep(3, control.SweepPeriod), byHand},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -154,8 +155,8 @@ func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
 
 func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
 	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
-	m, err := wire.Sweep{
-		StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: wire.SweepPeriod,
+	m, err := control.Sweep{
+		StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: control.SweepPeriod,
 		PeriodMillis: 3_600_000,
 		Found:        3, Closed: 3, Missed: 1, AfterPause: 2,
 	}.Encode()

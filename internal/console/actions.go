@@ -157,9 +157,9 @@ func (c *Console) actionOf(ctx context.Context, who string, fields url.Values) (
 	}
 	switch a.Kind {
 	case kindRedrive:
-		return c.resolution(ctx, a, wire.Redriven)
+		return c.resolution(ctx, a, deadletters.Redriven)
 	case kindDiscard:
-		return c.resolution(ctx, a, wire.Discarded)
+		return c.resolution(ctx, a, deadletters.Discarded)
 	case kindRefunded, kindReopened:
 		return c.latePayment(ctx, a, who)
 	case kindPause, kindResume:
@@ -170,7 +170,7 @@ func (c *Console) actionOf(ctx context.Context, who string, fields url.Values) (
 
 // resolution redrives or discards dead letters. The fields cause, stage, topic, order and since select them. The field at names one by its
 // position, and may be repeated. With the fields of a snapshot no later dead letter is selected.
-func (c *Console) resolution(ctx context.Context, a action, how wire.ResolutionKind) (action, error) {
+func (c *Console) resolution(ctx context.Context, a action, how deadletters.ResolutionKind) (action, error) {
 	if c.o.Kafka == nil {
 		return a, health.ErrNoKafka
 	}
@@ -187,7 +187,7 @@ func (c *Console) resolution(ctx context.Context, a action, how wire.ResolutionK
 		return all
 	}
 	f.Positions, f.Through = positions("at"), positions(fieldThrough)
-	if how == wire.Discarded && !f.Selects() {
+	if how == deadletters.Discarded && !f.Selects() {
 		errs = append(errs, errors.New("select dead letters: give at, cause, stage, topic, order or since"))
 	}
 	for _, name := range []string{f.Cause, f.Stage, f.Source} {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -154,10 +155,10 @@ func TestSweeps_ShowsEachCompensation(t *testing.T) {
 	begin := time.Now().Truncate(time.Hour)
 	must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
 	must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
-	for _, s := range []wire.Sweep{
-		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: wire.SweepPeriod, Found: 6, Closed: 5,
+	for _, s := range []control.Sweep{
+		{StartedAt: time.Now().Add(-2 * time.Hour), TookMillis: 12, Lock: "held", Holder: "host/17", Why: control.SweepPeriod, Found: 6, Closed: 5,
 			Missed: 3, AfterPause: 2, Failed: 1, PeriodMillis: 3_600_000},
-		{StartedAt: time.Now().Add(-time.Hour), Lock: "held", Holder: "<b>host/18", Why: wire.SweepPeriod, Error: "the database is away"},
+		{StartedAt: time.Now().Add(-time.Hour), Lock: "held", Holder: "<b>host/18", Why: control.SweepPeriod, Error: "the database is away"},
 		{StartedAt: time.Now().Add(-time.Hour), Lock: "none", Holder: "host/19", Why: "later"},
 	} {
 		m := must.Get(s.Encode())(t)

@@ -1,4 +1,4 @@
-// Package control reads the control topic: the processes of a pipeline, and its compensations.
+// Package control has the records of the control topic, and reads them: the processes of a pipeline, and its compensations.
 package control
 
 import (
@@ -42,7 +42,7 @@ type Reader struct {
 	next      int64         // offset of the next read
 	logID     wire.LogID    // the log that next is an offset of
 	known     bool          // next is known
-	sweeps    newest[wire.Sweep]
+	sweeps    newest[Sweep]
 	processes newest[Process] // that have announced themselves
 }
 
@@ -72,7 +72,7 @@ func New(log Log, topic string) *Reader {
 
 // State is what the records of the control topic say.
 type State struct {
-	Sweeps []wire.Sweep // newest first, at most 500
+	Sweeps []Sweep // newest first, at most 500
 	// Processes have announced themselves within a day, at most 1,000. Their State is not set.
 	Processes []Process
 }
@@ -116,7 +116,7 @@ func (c *Reader) catchUp(ctx context.Context) error {
 // restart forgets everything, and continues at the start of the log.
 func (c *Reader) restart(first int64) {
 	c.next, c.logID, c.known = first, wire.LogID{}, true
-	c.sweeps, c.processes = newest[wire.Sweep]{}, newest[Process]{}
+	c.sweeps, c.processes = newest[Sweep]{}, newest[Process]{}
 }
 
 // readTo reads up to the offset end. It returns true, without reading on, if the log is not the one
@@ -146,7 +146,7 @@ func (c *Reader) readTo(ctx context.Context, end int64) (replaced bool, err erro
 
 // add remembers what one record says. It decodes none that the topic would refuse today.
 func (c *Reader) add(r wire.RawRecord) {
-	if len(r.Key()) == 0 || len(r.Body) > wire.MaxControl { // a probe of a clock, as most records are
+	if len(r.Key()) == 0 || len(r.Body) > MaxRecord { // a probe of a clock, as most records are
 		return
 	}
 	m, err := r.Message()
@@ -154,23 +154,23 @@ func (c *Reader) add(r wire.RawRecord) {
 		return
 	}
 	switch string(m.Key) {
-	case wire.KeySweep:
-		s, err := wire.DecodeSweep(m.Value)
-		again := func(o wire.Sweep) bool { return o.StartedAt.Equal(s.StartedAt) && o.Holder == s.Holder }
+	case KeySweep:
+		s, err := DecodeSweep(m.Value)
+		again := func(o Sweep) bool { return o.StartedAt.Equal(s.StartedAt) && o.Holder == s.Holder }
 		if err == nil && !slices.ContainsFunc(c.sweeps.all, again) { // an append without an answer is repeated
 			c.sweeps.add(s, len(r.Body), controlKeeps)
 		}
-	case wire.KeyProcess:
-		var p wire.Process
-		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.FailingSince) <= wire.MaxEntries {
+	case KeyProcess:
+		var p Announcement
+		if json.Unmarshal(m.Value, &p) == nil && len(p.Name) <= processName && len(p.FailingSince) <= MaxEntries {
 			c.addProcess(p, m.Appended.UTC(), len(r.Body))
 		}
 	}
 }
 
 // addProcess remembers a process in place of what it said before.
-func (c *Reader) addProcess(p wire.Process, at time.Time, size int) {
-	now := Process{Process: p, Started: at, Announced: at}
+func (c *Reader) addProcess(p Announcement, at time.Time, size int) {
+	now := Process{Announcement: p, Started: at, Announced: at}
 	if i := slices.IndexFunc(c.processes.all, func(o Process) bool { return o.Name == p.Name }); i >= 0 {
 		now.Started = c.processes.all[i].Started
 		c.processes.remove(i)
@@ -188,7 +188,7 @@ func (c *Reader) state(now time.Time) (s State) {
 	s.Sweeps = slices.Clone(c.sweeps.all)
 	slices.Reverse(s.Sweeps)
 	// A sweep whose append failed is recorded behind later ones.
-	slices.SortStableFunc(s.Sweeps, func(a, b wire.Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
+	slices.SortStableFunc(s.Sweeps, func(a, b Sweep) int { return b.StartedAt.Compare(a.StartedAt) })
 	return s
 }
 
@@ -212,7 +212,7 @@ const (
 
 // Process is a process that runs parts of the pipeline.
 type Process struct {
-	wire.Process
+	Announcement
 	State     ProcessState `json:"state"`
 	Started   time.Time    `json:"started_at,omitzero"`   // its first record of the last week; zero: it has none
 	Announced time.Time    `json:"announced_at,omitzero"` // when it last announced itself, by the brokers' clock; zero: it never did
@@ -243,7 +243,7 @@ func Compare(announced []Process, members []string, now time.Time) (all []Proces
 	for _, name := range members {
 		// of an older version, or without the right to announce itself
 		if strings.Contains(name, "@") && !slices.ContainsFunc(all, func(p Process) bool { return p.Name == name }) {
-			all = append(all, Process{Process: wire.Process{Name: name}, State: Present, Seen: now})
+			all = append(all, Process{Announcement: Announcement{Name: name}, State: Present, Seen: now})
 		}
 	}
 	slices.SortFunc(all, func(a, b Process) int { return strings.Compare(a.Name, b.Name) })

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"slices"
@@ -50,9 +51,9 @@ func (l *controlLog) put(t *testing.T, all ...any) {
 		var m wire.Message
 		var err error
 		switch r := r.(type) {
-		case wire.Sweep:
+		case Sweep:
 			m, err = r.Encode()
-		case wire.Process:
+		case Announcement:
 			m, err = r.Encode()
 		case wire.Message:
 			m = r
@@ -69,8 +70,8 @@ var probe = wire.Message{Value: []byte(`{"probe":1}`)}
 var notice = wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_5m","partition":1,"first":0,"last":7,"reason":"gone"}`)}
 
 // sweepAt is a sweep that began some minutes after noon.
-func sweepAt(minutes int) wire.Sweep {
-	return wire.Sweep{StartedAt: noon.Add(time.Duration(minutes) * time.Minute), Holder: "shop/17", Why: wire.SweepPeriod, Lock: "held"}
+func sweepAt(minutes int) Sweep {
+	return Sweep{StartedAt: noon.Add(time.Duration(minutes) * time.Minute), Holder: "shop/17", Why: SweepPeriod, Lock: "held"}
 }
 
 // mustRead reads the topic and returns the minutes after noon of the sweeps.
@@ -150,7 +151,7 @@ func TestControl_StartsAgainWhereTheLogBegins(t *testing.T) {
 func TestControl_SkipsWhatItCannotDecode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &controlLog{}
-		for _, key := range []string{"pause", wire.KeySweep, "lost", "unknown", ""} {
+		for _, key := range []string{"pause", KeySweep, "lost", "unknown", ""} {
 			log.put(t, wire.Message{Key: []byte(key), Value: []byte("{")}, wire.Message{Key: []byte(key)})
 		}
 		log.put(t, sweepAt(0))
@@ -213,7 +214,7 @@ func at0(is bool, n int) int {
 
 // A principal that may write the topic costs a reader little memory.
 func TestControl_AFloodTakesLittleMemory(t *testing.T) {
-	for _, key := range []string{wire.KeyProcess, wire.KeySweep} {
+	for _, key := range []string{KeyProcess, KeySweep} {
 		log := &flood{controlLog: controlLog{end: 1000}, key: key}
 		c := New(log, "control")
 		var before, after runtime.MemStats
@@ -253,7 +254,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCompare_SaysWhichShouldRunAndDoNot(t *testing.T) {
 	ago := func(name string, d time.Duration) Process {
-		return Process{Process: wire.Process{Name: name}, Started: noon.Add(-d), Announced: noon.Add(-d)}
+		return Process{Announcement: Announcement{Name: name}, Started: noon.Add(-d), Announced: noon.Add(-d)}
 	}
 	each := func(p Process, started time.Duration) Process { // a minute
 		p.EverySeconds, p.Started = 60, noon.Add(-started)
@@ -296,4 +297,50 @@ func TestCompare_SaysWhichShouldRunAndDoNot(t *testing.T) {
 		}
 		expect.Same(t, got, c.want, "%s", what)
 	}
+}
+
+func TestSweep_IsDecodedAsItWasEncoded(t *testing.T) {
+	at := time.Date(2026, 11, 20, 12, 0, 7, 0, time.UTC)
+	for what, s := range map[string]Sweep{
+		"all fields": {
+			StartedAt: at, Cutoff: at.Add(-time.Minute), TookMillis: 420, Lock: "held", Holder: "shop-1/17", Why: SweepPeriod, PeriodMillis: 60_000,
+			Found: 45, Closed: 1, AlreadyPaid: 2, AlreadyClosed: 3, NotDue: 4, Excluded: 5, Paused: 6, PaymentPending: 7, Failed: 8,
+			Missed: 1, AfterPause: 2, AfterFailure: 3, OldestDue: at.Add(-time.Hour), Error: "the lock was lost",
+			Failures: []Failure{{"o-1", "locked", "locked: a row", 3, at}},
+		},
+		"one that found nothing":          {StartedAt: at, Cutoff: at.Add(-time.Minute), Lock: "none", Holder: "shop-1/17", Why: SweepPeriod},
+		"one that could not read a clock": {StartedAt: at, Lock: "none", Holder: "shop-1/17", Why: SweepOnce, Error: "read the database clock: refused"},
+	} {
+		m := must.Get(s.Encode())(t)
+		got, err := DecodeSweep(m.Value)
+		diff := cmp.Diff(s, got)
+		expect.That(t, err == nil && diff == "" && string(m.Key) == KeySweep, "%s: key %q, %v (-want +got):\n%s", what, m.Key, err, diff)
+	}
+}
+
+// A sweep that failed with a long error, or that found an order with a nonsensical due time, is recorded too.
+func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
+	m, err := Sweep{StartedAt: time.Unix(1, 0), Holder: strings.Repeat("h", 10_000), Error: strings.Repeat("ä", 1<<20),
+		OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		Failures:  slices.Repeat([]Failure{{Error: strings.Repeat("x", 1000)}}, 100)}.Encode()
+	must.That(t, err == nil && len(m.Value) <= 2000+MaxFailures*600, "%d bytes, %v", len(m.Value), err)
+	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {
+	for _, value := range []string{"", "[]", "{}", `{"found":1}`, `{"started_at":"noon"}`, `{"path":"sweep","until":"2026-11-20T12:00:00Z"}`} {
+		s, err := DecodeSweep([]byte(value))
+		expect.That(t, err != nil, "%q is decoded as %+v", value, s)
+	}
+}
+
+func TestAnnouncement_IsARecordOfTheControlTopic(t *testing.T) {
+	p := Announcement{Name: "compensator@host:17:9464", Version: "v1.2.0", Ended: true, EverySeconds: 60}
+	m := must.Get(p.Encode())(t)
+	var got Announcement
+	err := json.Unmarshal(m.Value, &got)
+	must.That(t, err == nil && string(m.Key) == KeyProcess, "%s %s, %v", m.Key, m.Value, err)
+	expect.Same(t, got, p, "the announcement")
 }

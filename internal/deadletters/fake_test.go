@@ -215,7 +215,7 @@ func (f *fakeLog) keys(topic string) (keys []string) {
 func (f *fakeLog) topic() *Topic { return &Topic{Log: f, Name: deadTopic} }
 
 func redrive(f Filter) Options {
-	return Options{Filter: f, How: wire.Redriven, Rules: rules, Now: func() time.Time { return now }}
+	return Options{Filter: f, How: Redriven, Rules: rules, Now: func() time.Time { return now }}
 }
 
 func (f *fakeLog) pending(t *testing.T) string {

@@ -65,7 +65,7 @@ func newIndex(resolved bool, most int) *Index {
 // read adds records of a partition: the dead letters of the filter, and resolutions.
 func (x *Index) read(partition int, batch []wire.Message, f Filter) {
 	for _, m := range batch {
-		if resolution, ok := wire.DecodeResolution(&m); ok {
+		if resolution, ok := DecodeResolution(&m); ok {
 			x.resolve(resolution)
 		} else if l := Read(partition, m); f.Match(&l) {
 			x.add(l)
@@ -111,9 +111,9 @@ func (x *Index) label(cause string) string {
 }
 
 // resolve marks a dead letter as resolved. It changes nothing if the dead letter is not in the index, or was resolved before.
-func (x *Index) resolve(m wire.Resolution) {
-	if m.How != wire.Discarded {
-		m.How = wire.Redriven // an unknown resolution counts as redriven
+func (x *Index) resolve(m Resolution) {
+	if m.How != Discarded {
+		m.How = Redriven // an unknown resolution counts as redriven
 	}
 	at := Position{m.Partition, m.Offset}
 	l, known := x.letters[at]

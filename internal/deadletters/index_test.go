@@ -36,7 +36,7 @@ func (m *modelLog) pending() map[Position]string {
 	all := map[Position]string{}
 	for p, records := range m.records {
 		for _, r := range copied(records[m.start[p]:]) {
-			if resolution, ok := wire.DecodeResolution(&r); ok {
+			if resolution, ok := DecodeResolution(&r); ok {
 				delete(all, Position{resolution.Partition, resolution.Offset})
 			} else {
 				l := Read(p, r)
@@ -85,7 +85,7 @@ func TestIndex_HasWhatIsPendingAndCountsTheRest(t *testing.T) {
 					t.Skip("none is pending")
 				}
 				at := rapid.SampledFrom(all).Draw(t, "position")
-				add(at.Partition, wire.Resolution{Partition: at.Partition, Offset: at.Offset, How: wire.Redriven}.Encode(nil))
+				add(at.Partition, Resolution{Partition: at.Partition, Offset: at.Offset, How: Redriven}.Encode(nil))
 			},
 			"retain": func(t *rapid.T) {
 				p := partition.Draw(t, "partition")
@@ -130,9 +130,9 @@ func TestIndex_AResolutionOfALetterWithoutRoomLowersTheCount(t *testing.T) {
 	}
 	x.read(0, copied(batch), Filter{})
 	expect.Equal(t, fmt.Sprint(x.Pending(), x.Unlisted()), "map[failed:2 other:3] 3", "pending")
-	x.resolve(wire.Resolution{Offset: 4})
+	x.resolve(Resolution{Offset: 4})
 	expect.Equal(t, fmt.Sprint(x.Pending(), len(x.again())), "map[failed:2 other:2] 0", "one without room is resolved")
-	x.resolve(wire.Resolution{Offset: 0})
+	x.resolve(Resolution{Offset: 0})
 	from := x.again()
 	expect.Equal(t, fmt.Sprint(from), "map[0:2]", "half of the room is free: read from")
 	x.read(0, copied(batch[2:]), Filter{})
@@ -148,7 +148,7 @@ func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
 	p := x.Pending()
 	expect.That(t, p["failed"] == 1 && p[Other] == 2 && len(p) == 3, "%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
 	for i := range int64(4) {
-		x.resolve(wire.Resolution{Offset: i})
+		x.resolve(Resolution{Offset: i})
 	}
 	expect.Equal(t, x.Pending().Total(), 0, "pending after all were resolved")
 }

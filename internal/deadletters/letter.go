@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -31,11 +32,13 @@ func (p *Position) UnmarshalText(b []byte) (err error) {
 
 // ParsePartitionOffset parses the output of String.
 func ParsePartitionOffset(s string) (Position, error) {
-	partition, offset, ok := wire.ParsePartitionOffset(s)
-	if !ok {
+	left, right, ok := strings.Cut(s, "/")
+	partition, err1 := strconv.ParseUint(left, 10, 31)
+	offset, err2 := strconv.ParseUint(right, 10, 63)
+	if !ok || err1 != nil || err2 != nil {
 		return Position{}, fmt.Errorf("%q is not the position of a dead letter: want PARTITION/OFFSET, such as 0/17", s)
 	}
-	return Position{partition, offset}, nil
+	return Position{int(partition), int64(offset)}, nil
 }
 
 // Source is the position from which the record of a dead letter was read.
@@ -47,14 +50,14 @@ type Source struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	At         Position            `json:"at"`
-	AppendedAt time.Time           `json:"buried_at"` // the append time of the dead letter
-	Cause      string              `json:"cause"`
-	Stage      string              `json:"stage"`
-	Detail     string              `json:"detail"`
-	Source     Source              `json:"source"`
-	Key        string              `json:"key"`               // the order's id, if the record had one
-	Resolution wire.ResolutionKind `json:"settled,omitempty"` // "" while pending
+	At         Position       `json:"at"`
+	AppendedAt time.Time      `json:"buried_at"` // the append time of the dead letter
+	Cause      string         `json:"cause"`
+	Stage      string         `json:"stage"`
+	Detail     string         `json:"detail"`
+	Source     Source         `json:"source"`
+	Key        string         `json:"key"`               // the order's id, if the record had one
+	Resolution ResolutionKind `json:"settled,omitempty"` // "" while pending
 	// Record is the original record, without the headers that the dead letter added. It may have been cut.
 	Record wire.Message `json:"-"`
 }

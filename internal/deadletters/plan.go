@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka/reads"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // MaxNamed bounds how many dead letters, or records of a replay, a plan or a result lists. All are counted.
@@ -17,15 +16,15 @@ const MaxNamed = 100
 // Options for a redrive or a discard of the dead letters of a filter.
 type Options struct {
 	Filter Filter
-	How    wire.ResolutionKind // Redriven or Discarded
-	Rules  Rules               // only for a redrive
-	Now    func() time.Time    // the clock that due times are compared with; default time.Now
+	How    ResolutionKind   // Redriven or Discarded
+	Rules  Rules            // only for a redrive
+	Now    func() time.Time // the clock that due times are compared with; default time.Now
 }
 
 // Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters do not change it.
 type Plan struct {
-	Topic string              `json:"topic"`
-	How   wire.ResolutionKind `json:"how"`
+	Topic string         `json:"topic"`
+	How   ResolutionKind `json:"how"`
 	// Through is the snapshot: the last offset of each partition. It is never nil. A Filter with it selects no later dead letter.
 	Through []Position `json:"through"`
 	Pending int        `json:"pending"` // dead letters that the plan is about

@@ -52,10 +52,10 @@ func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total in
 func (t *Topic) run(ctx context.Context, o Options, onlyPlan bool, progress func(done, total int64)) (Result, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
 	run := &run{Topic: t, o: o, result: Result{Plan: plan}, onlyPlan: onlyPlan}
-	if err != nil || onlyPlan && o.How == wire.Discarded {
+	if err != nil || onlyPlan && o.How == Discarded {
 		return run.result, err
 	}
-	if o.How == wire.Redriven {
+	if o.How == Redriven {
 		run.result.To = map[string]int{}
 	}
 	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
@@ -87,7 +87,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 	for i, l := range letters {
 		switch {
 		case l.Resolution != "":
-		case r.o.How == wire.Discarded:
+		case r.o.How == Discarded:
 			settled = append(settled, l)
 		default:
 			topic, m, refusal := r.o.Rules.decide(l, now)
@@ -133,7 +133,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 func (r *run) resolution(ctx context.Context, letters []Letter) error {
 	resolutions := map[int][]wire.RawRecord{}
 	for _, l := range letters {
-		m := wire.Resolution{Partition: l.At.Partition, Offset: l.At.Offset, How: r.o.How}.Encode(l.Record.Key)
+		m := Resolution{Partition: l.At.Partition, Offset: l.At.Offset, How: r.o.How}.Encode(l.Record.Key)
 		resolutions[l.At.Partition] = append(resolutions[l.At.Partition], m.Raw())
 	}
 	finishing, stop := retry.WithFinishTime(ctx, finishTime)

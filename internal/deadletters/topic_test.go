@@ -27,7 +27,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 	log.addDeadLetter(t, 0, "c", "failed", now)
 	late := dead(t, "d", "failed", now)
 	log.put(deadTopic, 1, late.Raw(), now)
-	resolution := wire.Resolution{Partition: b.Partition, Offset: b.Offset, How: wire.Discarded}.Encode([]byte("b"))
+	resolution := Resolution{Partition: b.Partition, Offset: b.Offset, How: Discarded}.Encode([]byte("b"))
 	log.put(deadTopic, 1, resolution.Raw(), now)
 
 	for what, c := range map[string]struct {
@@ -58,7 +58,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		expect.That(t, err == nil && got == c.want, "%s: %q, %v; want %q", what, got, err, c.want)
 	}
 	l := must.Get(log.topic().Find(t.Context(), b))(t)
-	expect.That(t, l != nil && l.Resolution == wire.Discarded && l.Source == (Source{"order-close", 1, 99}) && l.Detail == "in words" && l.Stage == "closer",
+	expect.That(t, l != nil && l.Resolution == Discarded && l.Source == (Source{"order-close", 1, 99}) && l.Detail == "in words" && l.Stage == "closer",
 		"%+v", l)
 	if l := must.Get(log.topic().Find(t.Context(), Position{1, 2}))(t); l != nil {
 		t.Errorf("a resolution is shown as a dead letter: %+v", l)
@@ -87,7 +87,7 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	log.appends = 0
 	result = must.Get(log.topic().Run(t.Context(), redrive(Filter{}), nil))(t)
 	expect.That(t, result.Done == 0 && result.Refused == 1 && log.appends == 0, "a second run: %+v after %d appends", result, log.appends)
-	discard := Options{Filter: Filter{Cause: "corrupt"}, How: wire.Discarded}
+	discard := Options{Filter: Filter{Cause: "corrupt"}, How: Discarded}
 	if result = must.Get(log.topic().Run(t.Context(), discard, nil))(t); result.Done != 1 || log.pending(t) != "map[]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
@@ -220,4 +220,24 @@ func TestRedrive_TheRestIsForARepetition(t *testing.T) {
 	expect.Equal(t, len(log.keys(shortest)), 20, "records that were sent")
 	plan := must.Get(topic.MakePlan(t.Context(), redrive(Filter{})))(t)
 	expect.That(t, plan.Pending == 0 && plan.Later == 0, "at the end: %+v", plan)
+}
+
+func TestResolution_RoundTrip(t *testing.T) {
+	want := Resolution{Partition: 3, Offset: 1234567890123, How: Redriven}
+	m := want.Encode([]byte("order-17"))
+	got, ok := DecodeResolution(&m)
+	expect.That(t, ok && got == want && string(m.Key) == "order-17" && m.Value != nil, "%+v, %v; key %q, value %v", got, ok, m.Key, m.Value)
+}
+
+func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {
+	forged := Resolution{Offset: 5, How: Discarded}.Encode([]byte("a"))
+	dead := wire.DeadLetter(forged, "relay", "bad_due", "")
+	if _, ok := DecodeResolution(&dead); ok {
+		t.Error("a dead letter whose record has a resolution's headers is read as a resolution")
+	}
+	for _, settles := range []string{"", "5", "0/", "/5", "0/-5", "-1/5", "0/5/6", "a/b", "0/9223372036854775808", "99999999999/1"} {
+		m := wire.Message{Headers: []wire.Header{{Key: HeaderSettles, Value: []byte(settles)}}}
+		got, ok := DecodeResolution(&m)
+		expect.That(t, !ok, "%q is read as %+v", settles, got)
+	}
 }

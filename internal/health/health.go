@@ -28,7 +28,7 @@ type Check struct {
 	Ask     func(context.Context, Asked) (any, error) // nil: Judge reads the answers of other checks
 	Rest    func(answer any) time.Duration            // how much longer than Every an answer lasts; nil: no longer
 	Doubts  string                                    // the name of a check that is asked again after an error of this one
-	Failing string                                    // the key in wire.Process.FailingSince that says since when processes meet this fault; "": none
+	Failing string                                    // the key in control.Announcement.FailingSince that says since when processes meet this fault; "": none
 	Judge   func(*Findings)                           // adds findings; nil: only errors of Ask are findings
 	Finds   []Kind                                    // of the findings
 }

@@ -41,15 +41,15 @@ func Checks() []health.Check {
 				{Name: health.SchemaDiffers, Errors: differs, Severity: health.Today, Runbook: "the-schema-differs", InDoctor: true,
 					Hides: []health.ProblemKind{"schema", "compensations", "late payments"}}}},
 		{Name: string(OverdueCheck), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(OverdueCheck, Pipeline.OverdueExplained),
-			Failing: wire.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.DatabaseAway) }), Finds: []health.Kind{
+			Failing: control.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.DatabaseAway) }), Finds: []health.Kind{
 				{Name: health.DatabaseAway, Errors: all, Severity: health.Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]health.ProblemKind{health.WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses",
 						health.PausesUnknown}, unclosed...)}}},
-		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)),
-			Doubts: string(OverdueCheck), Failing: wire.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
+		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)), Doubts: string(OverdueCheck),
+			Failing: control.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
 				{Name: health.WritesRefused, Errors: all, Severity: health.Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
 		{Name: string(LockCheck), Every: soon, Limit: soon, Ask: ask(LockCheck, only(Pipeline.Lockable)),
-			Failing: wire.FailingLock, Finds: []health.Kind{
+			Failing: control.FailingLock, Finds: []health.Kind{
 				{Name: health.LockRefused, Errors: all, Severity: health.Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
 		{Name: string(ClockCheck), Every: seldom, Limit: soon, Ask: ask(ClockCheck, Pipeline.DatabaseOffset), Judge: judged(findings.clocks), Finds: []health.Kind{
 			{Errors: all}, // without a finding
@@ -211,7 +211,7 @@ func (f findings) orders() {
 	if severity == "" {
 		return
 	}
-	detail, unknown := overdue.String(), len(f.failing(wire.FailingPayment)) > 0
+	detail, unknown := overdue.String(), len(f.failing(control.FailingPayment)) > 0
 	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !unknown && status.Err == nil && status.Known() {
 		detail += strangers(status.Value) + databases(status.Value) + "; no record is overdue in Kafka" + possible(overdue)
 	}
@@ -228,7 +228,7 @@ func (f findings) orders() {
 	}
 }
 
-// failing returns the processes that meet a fault, by its key in wire.Process.FailingSince.
+// failing returns the processes that meet a fault, by its key in control.Announcement.FailingSince.
 func (f findings) failing(fault string) (names []string) {
 	for _, process := range health.KafkaCheck.Of(f.Facts).Value.Processes {
 		if process.State == control.Present && process.FailingSince[fault] > 0 {
@@ -240,11 +240,11 @@ func (f findings) failing(fault string) (names []string) {
 
 // closesSlow names the closers whose limit is at its minimum, if something is overdue.
 func (f findings) closesSlow() {
-	slow := f.failing(wire.FailingLimit)
+	slow := f.failing(control.FailingLimit)
 	if late := cmp.Or(f.Found(health.RecordsOverdue), f.Found(closesOverdue),
 		f.Found(health.OrdersOverdue)); late != nil && len(slow) > 0 { //mutant:slow-closes-unseen
 		f.Began(f.Add(health.ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"),
-			wire.FailingLimit)
+			control.FailingLimit)
 	}
 }
 

@@ -72,7 +72,7 @@ func hours(ago time.Duration, all ...overdue.Hour) answer[Hours] {
 
 // uses returns a process that uses a database.
 func uses(name, database string) control.Process {
-	return control.Process{Process: wire.Process{Name: name, Database: database}, State: control.Present}
+	return control.Process{Announcement: control.Announcement{Name: name, Database: database}, State: control.Present}
 }
 
 func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
@@ -86,14 +86,14 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		return overdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
 	stuck := waiting(1, 11*time.Minute)
-	stuck.Failure = &wire.Failure{OrderID: "2", Error: "locked: a row"}
+	stuck.Failure = &control.Failure{OrderID: "2", Error: "locked: a row"}
 	locked := waiting(2, 6*time.Second)
-	locked.Failure = &wire.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
+	locked.Failure = &control.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
 	paying := waiting(11, 6*time.Second)
 	paying.Pays = true
 	frozen := func(topic string) backlog.Status {
 		held := backlog.PartitionStatus{Partition: 3, Overdue: 12, Head: &backlog.Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
-		return status{Processes: []control.Process{{Process: wire.Process{Name: "x@h:1"}, State: control.Frozen}, {State: control.Present}},
+		return status{Processes: []control.Process{{Announcement: control.Announcement{Name: "x@h:1"}, State: control.Frozen}, {State: control.Present}},
 			Topics: []topicStatus{{Topic: topic, Closes: topic != "a", Partitions: []partition{held, {Overdue: 14}}}}}
 	}
 	late := frozen("a")
@@ -133,7 +133,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			PausesCheck: answer[[]wire.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
 		{told{LockCheck: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
 			"redis-or-the-lock-is-down"},
-		{told{h.KafkaCheck: knownAs(status{Processes: []control.Process{{Process: wire.Process{Name: "relay@h:1"}, State: control.Gone}, {State: control.Present}}})},
+		{told{h.KafkaCheck: knownAs(status{Processes: []control.Process{{Announcement: control.Announcement{Name: "relay@h:1"}, State: control.Gone},
+			{State: control.Present}}})},
 			h.LookToday, []h.ProblemKind{h.ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
 		{told{h.KafkaCheck: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
 			"its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
@@ -249,7 +250,7 @@ func TestChecks_HideOnlyWhatExists(t *testing.T) {
 func TestJudge_SaysSinceWhen(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
 	process := func(state control.ProcessState, failing string, since time.Duration) control.Process {
-		return control.Process{Process: wire.Process{FailingSince: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
+		return control.Process{Announcement: control.Announcement{FailingSince: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
 			Announced: ago(time.Hour)}
 	}
 	with := func(f told, processes ...control.Process) told {
@@ -263,16 +264,17 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 		kind  h.ProblemKind
 		want  time.Time // zero: it is not known
 	}{
-		{with(refused, process(control.Present, wire.FailingLock, time.Minute), process(control.Gone, wire.FailingWrites, time.Minute)), h.WritesRefused,
+		{with(refused, process(control.Present, control.FailingLock, time.Minute), process(control.Gone, control.FailingWrites, time.Minute)), h.WritesRefused,
 			time.Time{}},
-		{with(refused, process(control.Present, wire.FailingWrites, time.Minute), process(control.Present, wire.FailingWrites, time.Hour)), h.WritesRefused,
+		{with(refused, process(control.Present, control.FailingWrites, time.Minute), process(control.Present, control.FailingWrites, time.Hour)), h.WritesRefused,
 			ago(time.Hour)},
-		{with(told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, wire.FailingWrites, time.Minute)), h.DatabaseAway,
+		{with(told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, control.FailingWrites, time.Minute)), h.DatabaseAway,
 			ago(time.Minute)},
-		{with(told{LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock, time.Minute)), h.LockRefused, ago(time.Minute)},
-		{with(told{LockCheck: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, wire.FailingLock,
+		{with(told{LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, control.FailingLock, time.Minute)), h.LockRefused,
+			ago(time.Minute)},
+		{with(told{LockCheck: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, control.FailingLock,
 			time.Minute)), h.LockRefused, ago(2 * time.Minute)},
-		{with(told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, wire.FailingLimit, time.Minute)),
+		{with(told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, control.FailingLimit, time.Minute)),
 			h.ClosesSlow, ago(time.Minute)},
 		{with(told{}, process(control.Gone, "", 0)), h.ProcessGone, ago(time.Hour)},
 		{told{HoursCheck: hours(0, hour{}, hour{State: unfinished})}, h.SweepFailed, ago(time.Hour)},
@@ -287,10 +289,10 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 
 // Overdue orders of a provider that says unknown are explained by it.
 func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
-	for failing, want := range map[string]string{wire.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
+	for failing, want := range map[string]string{control.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
 		v := told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), h.KafkaCheck: knownAs(status{At: noon,
 			Processes: []control.Process{
-				{Process: wire.Process{FailingSince: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
+				{Announcement: control.Announcement{FailingSince: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
 		p := v.Problems[0]
 		expect.That(t, p.Kind == h.OrdersOverdue && p.Runbook == want && strings.Contains(p.Detail, "or answers unknown") == (failing != ""), "%q: %+v", failing, p)
 	}
@@ -524,7 +526,7 @@ func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
 }
 
 func TestHourOf_ARecordSaysWhatARowSays(t *testing.T) {
-	s := wire.Sweep{StartedAt: noon.Add(3 * time.Second), TookMillis: 2000, PeriodMillis: 3_600_000, Missed: 1, AfterPause: 2, AfterFailure: 3, Failed: 4}
+	s := control.Sweep{StartedAt: noon.Add(3 * time.Second), TookMillis: 2000, PeriodMillis: 3_600_000, Missed: 1, AfterPause: 2, AfterFailure: 3, Failed: 4}
 	want := overdue.Hour{Begin: noon, State: overdue.Finished, Ended: noon.Add(5 * time.Second), Took: 2 * time.Second,
 		Counts: overdue.Counts{Missed: 1, AfterPause: 2, AfterFailure: 3, NotClosed: 4}}
 	expect.Same(t, hourOf(s), want, "a finished one")

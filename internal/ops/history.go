@@ -9,11 +9,11 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // History is what is known about an order.
@@ -26,7 +26,7 @@ type History struct {
 	Topics   []HistoryTopic      `json:"topics"`   // the topics that were searched
 	Timeline []Event             `json:"timeline"`
 	// Failure is why the order cannot be closed; nil: that is not known.
-	Failure *wire.Failure `json:"failure,omitempty"`
+	Failure *control.Failure `json:"failure,omitempty"`
 	// NotRead lists what could not be searched, with the reasons.
 	NotRead []string `json:"unseen"`
 
@@ -35,7 +35,7 @@ type History struct {
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
 // topics is empty if Kafka was not asked. failure is nil if none is known. pays says that the payment provider is asked before a close.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *wire.Failure, pays bool) History {
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *control.Failure, pays bool) History {
 	s := History{ID: id, At: at.UTC(), Database: database, Failure: failure, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, pays: pays}
 	for _, p := range topics {
 		if p.Problem != "" {

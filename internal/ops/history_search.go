@@ -70,9 +70,9 @@ type Record struct {
 	PendingSince time.Time `json:"pending_since,omitzero"`
 	Problem      string    `json:"problem,omitempty"` // why the record is invalid
 
-	Dead    *deadletters.Letter `json:"dead_letter,omitempty"`
-	Settles *wire.Resolution    `json:"settles,omitempty"`
-	Event   string              `json:"event,omitempty"` // the id of the event
+	Dead    *deadletters.Letter     `json:"dead_letter,omitempty"`
+	Settles *deadletters.Resolution `json:"settles,omitempty"`
+	Event   string                  `json:"event,omitempty"` // the id of the event
 }
 
 // OrderTopics returns the topics that may have records of an order: the delay topics of the configured buckets, shortest first; delay topics that are
@@ -161,7 +161,7 @@ func (x *recordSearch) record(raw wire.RawRecord) Record {
 		r.Problem = err.Error()
 		return r
 	}
-	switch resolution, isResolution := wire.DecodeResolution(&m); {
+	switch resolution, isResolution := deadletters.DecodeResolution(&m); {
 	case x.topic.Kind == KindDeadLetters && isResolution:
 		r.Settles = &resolution
 	case x.topic.Kind == KindDeadLetters:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
@@ -53,7 +54,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Partition: 3, Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
-			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
+			{Offset: 5, Appended: after(6 * time.Minute), Settles: &deadletters.Resolution{Offset: 4, How: deadletters.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Records: []Record{{Partition: 3, Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
 	s := NewHistory("a", after(time.Hour), db, topics, nil, false)
@@ -99,11 +100,11 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	paid := order(-1, -time.Minute)
 	paid.Order.State, paid.Order.Meaning = "201", "paid"
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
-	resolution := Record{Offset: 5, Settles: &wire.Resolution{Offset: 4}}
+	resolution := Record{Offset: 5, Settles: &deadletters.Resolution{Offset: 4}}
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
-	failures := map[string]*wire.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made}}
+	failures := map[string]*control.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made}}
 	for what, c := range map[string]struct {
 		db     *store.OrderHistory
 		topics []HistoryTopic

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Event is something that happened to the order, or will happen.
@@ -117,7 +117,7 @@ func (r Record) what(kind TopicKind) Sentence {
 	case r.Event != "":
 		return Sentence{say("event %s published", r.Event)}
 	case r.Settles != nil:
-		if r.Settles.How == wire.Redriven {
+		if r.Settles.How == deadletters.Redriven {
 			return Sentence{say("its dead letter %d/%d was redriven", r.Settles.Partition, r.Settles.Offset)}
 		}
 		return Sentence{say("its dead letter %d/%d was discarded", r.Settles.Partition, r.Settles.Offset)}

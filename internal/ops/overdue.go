@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -45,11 +44,11 @@ func (p Pipeline) OverdueOrders(ctx context.Context) (backlog.OverdueOrders, err
 
 // failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
 // record that names it. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
-func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *wire.Failure) {
+func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *control.Failure) {
 	if p.reachKafka(ctx) == nil {
 		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
 		for _, s := range state.Sweeps {
-			if i := slices.IndexFunc(s.Failures, func(f wire.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
+			if i := slices.IndexFunc(s.Failures, func(f control.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
 				f = &s.Failures[i]
 				break
 			}
@@ -60,7 +59,7 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 	}
 	o, err := p.Store.WhyOpen(ctx, order, try)
 	if cause, why := o.Why(); why != "" {
-		f = cmp.Or(f, &wire.Failure{OrderID: order.OrderID})
+		f = cmp.Or(f, &control.Failure{OrderID: order.OrderID})
 		f.Cause, f.Error = string(cause), why
 	} else if err == nil && try {
 		return nil // it can be closed now

@@ -101,7 +101,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			search.Since = row.Order.CreatedAt
 		}
 	}
-	var failure *wire.Failure
+	var failure *control.Failure
 	if database != nil && database.Order != nil && unpaid(database.Order) && !database.Order.Due.After(database.At) {
 		failure = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
 	}
@@ -133,12 +133,12 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 
 // Sweeps are the records of compensations and of passes by hand of the last week.
 type Sweeps struct {
-	Sweeps []wire.Sweep `json:"sweeps"` // newest first
+	Sweeps []control.Sweep `json:"sweeps"` // newest first
 }
 
 // NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
 func NewSweeps(state control.State, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]wire.Sweep{}, state.Sweeps...)}
+	s := Sweeps{Sweeps: append([]control.Sweep{}, state.Sweeps...)}
 	if limit > 0 {
 		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
 	}
@@ -185,7 +185,7 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	}
 	s, err := p.Sweeps(ctx, 0)
 	for _, one := range s.Sweeps {
-		if one.Why == wire.SweepPeriod {
+		if one.Why == control.SweepPeriod {
 			h.Hours = append(h.Hours, hourOf(one))
 		}
 	}
@@ -193,7 +193,7 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 }
 
 // hourOf returns what a record says of the compensation of a period.
-func hourOf(s wire.Sweep) overdue.Hour {
+func hourOf(s control.Sweep) overdue.Hour {
 	h := overdue.Hour{Begin: s.StartedAt, State: overdue.Finished, Ended: s.Ended(), Took: time.Duration(s.TookMillis) * time.Millisecond,
 		Counts: overdue.Counts{Missed: int64(s.Missed), AfterPause: int64(s.AfterPause), AfterFailure: int64(s.AfterFailure), NotClosed: int64(s.Failed)}}
 	if s.Error != "" {

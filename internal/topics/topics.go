@@ -11,8 +11,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // How long records are kept. A delay topic keeps them for its bucket and a week, so that a relay that was down over a long weekend finds everything. The
@@ -40,10 +40,10 @@ func Specs(c *config.Config) []kafka.TopicSpec {
 	}
 	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
 	dead.Partitions = 1 // few records, read by people
-	control := spec(c.Topics.Control, "", week, true)
-	control.Partitions, control.MaxBytes = 1, wire.MaxControl // a few records a minute, small ones
+	controlTopic := spec(c.Topics.Control, "", week, true)
+	controlTopic.Partitions, controlTopic.MaxBytes = 1, control.MaxRecord // a few records a minute, small ones
 	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true),
-		dead, spec(c.Topics.Events, "", week, true), control)
+		dead, spec(c.Topics.Events, "", week, true), controlTopic)
 }
 
 // Durability says what topics that match the configuration lose if brokers lose power.

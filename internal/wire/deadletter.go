@@ -44,11 +44,11 @@ func DeadLetter(m Message, stage, cause, detail string) Message {
 	dead := Message{Key: clip(m.Key, MaxDeadKey), Value: clip(m.Value, MaxDeadValue)}
 	for _, h := range m.Headers[:min(len(m.Headers), MaxDeadHeaders)] {
 		if h.Key != HeaderCause {
-			dead.Headers = append(dead.Headers, Header{truncate(h.Key, MaxDeadHeader), clip(h.Value, MaxDeadHeader)})
+			dead.Headers = append(dead.Headers, Header{Truncate(h.Key, MaxDeadHeader), clip(h.Value, MaxDeadHeader)})
 		}
 	}
 	dead.add(HeaderCause, cause)
-	dead.add(HeaderDetail, truncate(detail, MaxDeadHeader))
+	dead.add(HeaderDetail, Truncate(detail, MaxDeadHeader))
 	dead.add(HeaderStage, stage)
 	dead.add(HeaderSourceTopic, m.Topic)
 	dead.add(HeaderSourcePartition, strconv.Itoa(m.Partition))

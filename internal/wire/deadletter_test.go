@@ -64,23 +64,3 @@ func TestDeadLetter_OfADeadLetterHasTheLastCause(t *testing.T) {
 		expect.That(t, got == want, "%s is %q, want %q", name, got, want)
 	}
 }
-
-func TestResolution_RoundTrip(t *testing.T) {
-	want := wire.Resolution{Partition: 3, Offset: 1234567890123, How: wire.Redriven}
-	m := want.Encode([]byte("order-17"))
-	got, ok := wire.DecodeResolution(&m)
-	expect.That(t, ok && got == want && string(m.Key) == "order-17" && m.Value != nil, "%+v, %v; key %q, value %v", got, ok, m.Key, m.Value)
-}
-
-func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {
-	forged := wire.Resolution{Offset: 5, How: wire.Discarded}.Encode([]byte("a"))
-	dead := wire.DeadLetter(forged, "relay", "bad_due", "")
-	if _, ok := wire.DecodeResolution(&dead); ok {
-		t.Error("a dead letter whose record has a resolution's headers is read as a resolution")
-	}
-	for _, settles := range []string{"", "5", "0/", "/5", "0/-5", "-1/5", "0/5/6", "a/b", "0/9223372036854775808", "99999999999/1"} {
-		m := wire.Message{Headers: []wire.Header{{Key: wire.HeaderSettles, Value: []byte(settles)}}}
-		got, ok := wire.DecodeResolution(&m)
-		expect.That(t, !ok, "%q is read as %+v", settles, got)
-	}
-}

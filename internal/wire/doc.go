@@ -1,23 +1,19 @@
-// Package wire is the format of everything that orderclose writes to Kafka and to its outbox
-// tables. docs/wire.md describes it for other languages.
+// Package wire is the format of the records of orders and of the rows of the outbox tables. It also has what the client of Kafka and its callers
+// exchange. docs/wire.md describes the format for other languages.
 //
-// The bytes of the format are stable. The types here are not: they belong to this module.
-// What users of the module need is in the root package.
+// The root package has the events, internal/control the records of the control topic, internal/deadletters what resolves a dead letter, and
+// internal/signature the signatures of requests. The bytes of each format are stable. The types here are not: they belong to this module.
 //
 //	record.go      the record of an order: key, value and headers
 //	problem.go     says what is wrong with a record that cannot be read
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
-//	log.go         what reading and appending a partition takes and returns
+//	partition.go   what reading and appending a partition takes and returns
 //	commit.go      the metadata of a commit
-//	bucket.go      how long a record of a bucket may stay unread
 //	limits.go      due times that cannot be right
 //	resend.go      the copy of a record for a replay or redrive
 //	deadletter.go  records that a stage gave up
-//	resolution.go  how a dead letter was resolved
 //	pause.go       pauses of closing
-//	sweep.go       finished sweeps, in the control topic
-//	process.go     processes and their delays, in the control topic
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order
-//	event.go       the idempotency key of a release of stock
+//	releasekey.go  the idempotency key of a release of stock
 package wire

@@ -63,7 +63,7 @@ func shown(text string, n int) string {
 	if text == "" {
 		return "missing, null or empty"
 	}
-	return strconv.Quote(truncate(text, n))
+	return strconv.Quote(Truncate(text, n))
 }
 
 // headerProblem says what is wrong with the header name.
@@ -71,7 +71,7 @@ func (m *Message) headerProblem(reason error, name, want string) *RecordError {
 	value, ok := m.Header(name)
 	is := "missing"
 	if ok {
-		is = strconv.Quote(truncate(value, 32))
+		is = strconv.Quote(Truncate(value, 32))
 	}
 	return &RecordError{reason, fmt.Sprintf("header %s is %s, want %s", name, is, want)}
 }

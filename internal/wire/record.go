@@ -350,8 +350,8 @@ func (m *Message) number(key string, bits int, want string) (int64, error) {
 	return int64(n), nil
 }
 
-// truncate returns at most the first n bytes of s, without splitting a rune.
-func truncate(s string, n int) string {
+// Truncate returns at most the first n bytes of s, without splitting a rune.
+func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

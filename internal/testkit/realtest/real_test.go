@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/lock"
@@ -28,7 +29,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/topics"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {
@@ -134,7 +134,7 @@ func topicsCheckFindsDrift(t *testing.T, s environ.Servers) {
 	// The control topic measures what its readers unpack: these have some hundred bytes on the wire.
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(1_000_000)))(t)
 	defer client.Close()
-	for size, want := range map[int]error{30_000: nil, wire.MaxControl: kerr.MessageTooLarge, 900_000: kerr.MessageTooLarge} {
+	for size, want := range map[int]error{30_000: nil, control.MaxRecord: kerr.MessageTooLarge, 900_000: kerr.MessageTooLarge} {
 		err := client.ProduceSync(t.Context(), &kgo.Record{Topic: r.cfg.Topics.Control, Value: bytes.Repeat([]byte("x"), size)}).FirstErr()
 		expect.That(t, errors.Is(err, want), "a record of %d bytes: %v, want %v", size, err, want)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -96,7 +98,7 @@ func forgeLetters(ctx context.Context, r *rig, random *rand.Rand, orders []order
 	m.Topic = []string{r.cfg.Topics.Close, r.cfg.Topics.Events, "outbox_events", "nowhere"}[random.IntN(4)]
 	letter := wire.DeadLetter(m, "closer", "failed", "forged")
 	if random.IntN(2) == 0 {
-		letter = wire.Resolution{Partition: random.IntN(2), Offset: random.Int64N(50), How: wire.Redriven}.Encode(m.Key)
+		letter = deadletters.Resolution{Partition: random.IntN(2), Offset: random.Int64N(50), How: deadletters.Redriven}.Encode(m.Key)
 	}
 	r.append(ctx, r.cfg.Topics.DeadLetter, letter)
 }
@@ -114,7 +116,7 @@ func forgeControl(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose
 	case 2:
 		m.Key, m.Value = []byte("lost"), fmt.Appendf(nil, `{"topic":%q,"last":%d}`, r.cfg.Buckets[random.IntN(4)].Topic, random.Int64N(1<<40)) // of an older relay
 	case 3:
-		m = must.Get(wire.Process{}.Encode())(r.t)
+		m = must.Get(control.Announcement{}.Encode())(r.t)
 	default:
 		m = wire.Message{Key: []byte([]string{"pause", "sweep", "process", "delays", "lost"}[random.IntN(5)]), Value: []byte(`{"until":"x"`)}
 	}

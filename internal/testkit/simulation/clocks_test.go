@@ -17,7 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -77,8 +76,8 @@ func wrongClocks(t *testing.T, seed uint64) {
 				last = o.Due
 			}
 		}
-		// A producer whose clock is behind by more than the slack chooses a bucket that is read late: the loop closes the order.
-		late := 10*time.Millisecond + before + min(max(0, -r.producerAhead-wire.ReadSlack-wire.ReadLead), 30*time.Second)
+		// A producer whose clock is behind by more than 6 s (readSlack and readLead of the relay) chooses a bucket that is read late: the loop closes the order.
+		late := 10*time.Millisecond + before + min(max(0, -r.producerAhead-6*time.Second), 30*time.Second)
 		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
 		for id, most := range most {

@@ -1,4 +1,4 @@
-package wire
+package control
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Sweep is a finished compensation of a period, or a finished pass by hand. Its process appends it to the control topic, also if it
@@ -83,20 +85,20 @@ const maxSweepText = 500
 
 // Encode returns the sweep as a record of the control topic. It cuts long texts, and leaves out a due
 // time whose year JSON cannot express.
-func (s Sweep) Encode() (Message, error) {
-	s.Holder, s.Error = truncate(s.Holder, maxSweepText), truncate(s.Error, maxSweepText)
+func (s Sweep) Encode() (wire.Message, error) {
+	s.Holder, s.Error = wire.Truncate(s.Holder, maxSweepText), wire.Truncate(s.Error, maxSweepText)
 	s.Failures = slices.Clone(s.Failures[:min(len(s.Failures), MaxFailures)])
 	for i := range s.Failures {
-		s.Failures[i].Error = truncate(s.Failures[i].Error, maxSweepText)
+		s.Failures[i].Error = wire.Truncate(s.Failures[i].Error, maxSweepText)
 	}
-	if _, err := rfc3339(s.OldestDue); err != nil {
+	if year := s.OldestDue.UTC().Year(); year < 0 || year > 9999 {
 		s.OldestDue = time.Time{}
 	}
 	value, err := json.Marshal(s)
 	if err != nil {
-		return Message{}, fmt.Errorf("encode a sweep: %w", err)
+		return wire.Message{}, fmt.Errorf("encode a sweep: %w", err)
 	}
-	return Message{Key: []byte(KeySweep), Value: value}, nil
+	return wire.Message{Key: []byte(KeySweep), Value: value}, nil
 }
 
 // DecodeSweep decodes a record that Encode wrote.

@@ -1,10 +1,14 @@
-package wire
+package control
 
-import "encoding/json"
+import (
+	"encoding/json"
 
-// Process is a process that runs parts of the pipeline. It appends one to the control topic when it starts,
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Announcement is the record of a process that runs parts of the pipeline. The process appends one to the control topic when it starts,
 // each hour or each EverySeconds, when its FailingSince has changed, and when it stops.
-type Process struct {
+type Announcement struct {
 	Name    string `json:"process"` // role@host:pid:port or role@instance:port, its client id in consumer groups
 	Version string `json:"version,omitempty"`
 	// Instance is that of its memberships, if it has one, and At its host:pid.
@@ -23,14 +27,14 @@ type Process struct {
 
 // What a record of the control topic may have: its readers skip others.
 const (
-	MaxControl = 64 << 10 // bytes of a batch, and so of a record: max.message.bytes of the topic
+	MaxRecord  = 64 << 10 // bytes of a batch, and so of a record: max.message.bytes of the topic
 	MaxEntries = 1000     // of FailingSince
 )
 
-// KeyProcess is the key of a Process in the control topic.
+// KeyProcess is the key of an Announcement in the control topic.
 const KeyProcess = "process"
 
-// The keys of Process.FailingSince.
+// The keys of Announcement.FailingSince.
 const (
 	FailingWrites  = "writes"
 	FailingLock    = "lock"
@@ -38,8 +42,8 @@ const (
 	FailingPayment = "payment"
 )
 
-// Encode returns the process as a record of the control topic.
-func (p Process) Encode() (Message, error) {
+// Encode returns the announcement as a record of the control topic.
+func (p Announcement) Encode() (wire.Message, error) {
 	value, err := json.Marshal(p)
-	return Message{Key: []byte(KeyProcess), Value: value}, err
+	return wire.Message{Key: []byte(KeyProcess), Value: value}, err
 }

@@ -1,10 +1,6 @@
-package wire
+package deadletters
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "github.com/orderclose/orderclose/internal/wire"
 
 // Names of the headers of a Resolution.
 const (
@@ -33,30 +29,21 @@ type Resolution struct {
 // Encode returns the record of the resolution. Its key is the dead letter's key, so that a
 // search for an order finds both. The value is empty but not null: in a compacted
 // topic null would delete the dead letter.
-func (m Resolution) Encode(key []byte) Message {
-	resolution := Message{Key: key, Value: []byte{}}
-	resolution.add(HeaderSettles, fmt.Sprintf("%d/%d", m.Partition, m.Offset))
-	resolution.add(HeaderSettled, string(m.How))
-	return resolution
+func (m Resolution) Encode(key []byte) wire.Message {
+	return wire.Message{Key: key, Value: []byte{}, Headers: []wire.Header{
+		{Key: HeaderSettles, Value: []byte(Position{m.Partition, m.Offset}.String())}, {Key: HeaderSettled, Value: []byte(m.How)}}}
 }
 
 // DecodeResolution decodes a resolution. ok is false if m is not a resolution. A record with a
 // source-offset header is always a dead letter, whatever other headers it has.
-func DecodeResolution(m *Message) (resolution Resolution, ok bool) {
+func DecodeResolution(m *wire.Message) (resolution Resolution, ok bool) {
 	settles, _ := m.Header(HeaderSettles)
-	if _, dead := m.Header(HeaderSourceOffset); dead {
+	if _, dead := m.Header(wire.HeaderSourceOffset); dead {
 		return Resolution{}, false
 	}
 	how, _ := m.Header(HeaderSettled)
 	resolution.How = ResolutionKind(how)
-	resolution.Partition, resolution.Offset, ok = ParsePartitionOffset(settles)
-	return resolution, ok
-}
-
-// ParsePartitionOffset parses "partition/offset", both in decimal.
-func ParsePartitionOffset(s string) (partition int, offset int64, ok bool) {
-	left, right, ok := strings.Cut(s, "/")
-	p, err1 := strconv.ParseUint(left, 10, 31)
-	o, err2 := strconv.ParseUint(right, 10, 63)
-	return int(p), int64(o), ok && err1 == nil && err2 == nil
+	at, err := ParsePartitionOffset(settles)
+	resolution.Partition, resolution.Offset = at.Partition, at.Offset
+	return resolution, err == nil
 }
