@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ErrPausedUntilLater says that a pause would end another one earlier, which the error names with its reason.
-var ErrPausedUntilLater = wire.ErrEndsLater
+var ErrPausedUntilLater = pausing.ErrEndsLater
 
 // Pause is a pause that is on: no orders, or none of a category, are closed until it ends.
 type Pause struct {
@@ -21,7 +21,7 @@ type Pause struct {
 	CreatedAt time.Time `json:"created_at"` // by the clock of the database
 }
 
-func pausesOf(on []wire.Pause) []Pause {
+func pausesOf(on []pausing.Pause) []Pause {
 	all := make([]Pause, len(on))
 	for i, p := range on {
 		all[i] = Pause{p.Category, p.Until, p.Reason, p.CreatedAt}
@@ -68,7 +68,7 @@ func (a *Admin) PlanPause(ctx context.Context, r PauseRequest) (PausePlan, error
 	if err != nil {
 		return PausePlan{}, err
 	}
-	ended, err := wire.Shortened(on, r.Category, time.Now().Add(r.For), r.Replace)
+	ended, err := pausing.Shortened(on, r.Category, time.Now().Add(r.For), r.Replace)
 	return PausePlan{pausesOf(on), pausesOf(ended)}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -17,7 +18,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.compareDue(e.record.Order, o)
 	jitter := rand.Float64()
 	d := decide(e.record, o, at, jitter)
-	if h.o.Swept && errors.Is(o.Err, wire.ErrPausedCategory) { //mutant:paused-record-waits
+	if h.o.Swept && errors.Is(o.Err, pausing.ErrPausedCategory) { //mutant:paused-record-waits
 		d = decision{}
 	}
 	if d.action == park && !h.buffer.hasRoom(e, h.memory.Share()/2) {

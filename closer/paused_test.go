@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -104,7 +105,7 @@ func TestCloser_ARecordOfAPausedCategoryIsSettledIfACompensatorClosesItsOrder(t 
 		synctest.Test(t, func(t *testing.T) {
 			log, store := &orderLog{}, newPausable()
 			if store.category.Store(true); c.byRow {
-				store.err = wire.ErrPausedCategory
+				store.err = pausing.ErrPausedCategory
 			}
 			log.add(t, "paused")
 			defer startCloser(t, Options{Log: log, Store: store, Swept: c.swept})()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/pausing"
 )
 
 const (
@@ -28,19 +28,19 @@ type loop struct {
 	pages    *pages
 	giveBack func() // gives the lock back
 
-	newsUpTo   time.Time     // the cutoff of the last turn that read news; zero: none has
-	news       reads         // of the news
-	older, old reads         // of the pass, and of its orders beyond oldReads
-	pass       pass          // over all overdue orders
-	ahead      time.Duration // of the database's clock, by the last turn
-	skipped    time.Time     // the due time of the oldest order that news have left to the next pass; zero: none
-	rests      rests         // what was tried, and is found again
-	pauses     []wire.Pause  // at the last turn, also those that have ended
-	paused     pausesOn      // at the last turn
-	broken     bool          // the last turn failed
-	recovered  time.Time     // the begin of the first turn after the last one that failed, by the database's clock: orders due before may be late because of that
-	hour       hour          // the present period
-	lock       func() string // the state of the lock, for records
+	newsUpTo   time.Time       // the cutoff of the last turn that read news; zero: none has
+	news       reads           // of the news
+	older, old reads           // of the pass, and of its orders beyond oldReads
+	pass       pass            // over all overdue orders
+	ahead      time.Duration   // of the database's clock, by the last turn
+	skipped    time.Time       // the due time of the oldest order that news have left to the next pass; zero: none
+	rests      rests           // what was tried, and is found again
+	pauses     []pausing.Pause // at the last turn, also those that have ended
+	paused     pausesOn        // at the last turn
+	broken     bool            // the last turn failed
+	recovered  time.Time       // the begin of the first turn after a failed one, by the database's clock: orders due before may be late because of that
+	hour       hour            // the present period
+	lock       func() string   // the state of the lock, for records
 	logged     map[string]time.Time
 	failed     int       // failed turns in a row
 	good       time.Time // when the last good turn ended, or this process began to hold the lock

@@ -4,14 +4,14 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/pausing"
 )
 
 // pausesOn are the pauses that are on, by category. That of the category "" is a pause of all closing.
-type pausesOn map[string]wire.Pause
+type pausesOn map[string]pausing.Pause
 
 // pausesAt returns the pauses that are on at a time of the database's clock.
-func pausesAt(pauses []wire.Pause, now time.Time) pausesOn {
+func pausesAt(pauses []pausing.Pause, now time.Time) pausesOn {
 	on := pausesOn{}
 	for _, p := range pauses {
 		if p.Until.After(now) {
@@ -37,7 +37,7 @@ func pauseEnded(before, now pausesOn) (ended bool) {
 }
 
 // pauseCovered reports whether a pause that has ended covered the order when it came due, or later.
-func pauseCovered(pauses []wire.Pause, o orderclose.Order, now time.Time) bool {
+func pauseCovered(pauses []pausing.Pause, o orderclose.Order, now time.Time) bool {
 	for _, p := range pauses {
 		if !p.Until.After(now) && !o.Due.After(p.Until) && (p.Category == "" || p.Category == o.Category) {
 			return true

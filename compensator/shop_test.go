@@ -16,8 +16,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The costs of the model, as documented numbers: two pages at once close 16,500 orders/s, an order that fails for a cause of its own costs
@@ -31,7 +31,7 @@ const (
 )
 
 // Pause is a row of pauses.
-type Pause = wire.Pause
+type Pause = pausing.Pause
 
 // trouble is why an order of the model cannot be closed.
 type trouble int

@@ -13,8 +13,8 @@ import (
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // appMetrics are the metrics of the process, and of the calls of the user's services; each
@@ -203,7 +203,7 @@ func (m *appMetrics) Reminders(late []time.Duration, complete time.Time) {
 }
 
 // Paused sets whether all orders, and whether those of a category, are paused.
-func (m *appMetrics) Paused(on []wire.Pause) {
+func (m *appMetrics) Paused(on []pausing.Pause) {
 	value := map[string]float64{"all": 0, "category": 0}
 	for _, p := range on {
 		if p.Category == "" {

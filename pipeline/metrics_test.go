@@ -18,11 +18,11 @@ import (
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
@@ -87,7 +87,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
 		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
 	}
-	m.Paused([]wire.Pause{{Category: "virtual"}})
+	m.Paused([]pausing.Pause{{Category: "virtual"}})
 	for orders, want := range map[string]float64{"all": 0, "category": 1} {
 		expect.Equal(t, r.Value("paused", "orders", orders), want, "paused orders: %s", orders)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // them itself, in each transaction.
 type pausedStore struct {
 	bisect.Wrapped
-	pauses func(context.Context) ([]wire.Pause, error)
+	pauses func(context.Context) ([]pausing.Pause, error)
 	now    func() time.Time
 }
 
@@ -45,8 +45,8 @@ func (s *pausedStore) CloseOrders(ctx context.Context, path orderclose.Path, req
 	var open []orderclose.CloseRequest
 	var at []int // the places of open in requests
 	for i, r := range requests {
-		if slices.ContainsFunc(on, func(p wire.Pause) bool { return p.Category == r.Category }) { //mutant:service-category-ignored
-			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, Due: r.Due, At: s.now(), Err: wire.ErrPausedCategory}
+		if slices.ContainsFunc(on, func(p pausing.Pause) bool { return p.Category == r.Category }) { //mutant:service-category-ignored
+			outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Paused, Due: r.Due, At: s.now(), Err: pausing.ErrPausedCategory}
 			continue
 		}
 		open, at = append(open, r), append(at, i)
@@ -83,7 +83,7 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 }
 
 // knownPauses returns the pauses that are on, for the keeper of a compensator. Without a database there are none.
-func (a *App) knownPauses(ctx context.Context) ([]wire.Pause, error) {
+func (a *App) knownPauses(ctx context.Context) ([]pausing.Pause, error) {
 	if a.conns.Store == nil {
 		return nil, nil
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // pausedShop has a service that closes every order, obeys no pause and counts its orders, and a database.
@@ -99,6 +99,6 @@ func TestPauses_WithoutADatabaseThereAreNone(t *testing.T) {
 	s.app.conns.Store = nil
 	verdicts := must.Get(s.close(t, orderclose.PathPipeline))(t)
 	expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts")
-	var none []wire.Pause
+	var none []pausing.Pause
 	expect.Same(t, must.Get(s.app.knownPauses(t.Context()))(t), none, "pauses")
 }

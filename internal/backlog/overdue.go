@@ -10,9 +10,9 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // OverdueOrders are the unpaid orders that have been due for longer than compensator.Grace, by the database's clock.
@@ -49,7 +49,7 @@ func ListOverdue(ctx context.Context, db *store.Store, grace time.Duration) (l O
 	if err != nil {
 		return l, err
 	}
-	var pauses []wire.Pause
+	var pauses []pausing.Pause
 	if len(orders) > 0 {
 		pauses, _ = db.Pauses(ctx) // if they are not known, the orders count as overdue
 	}
@@ -59,10 +59,10 @@ func ListOverdue(ctx context.Context, db *store.Store, grace time.Duration) (l O
 }
 
 // splitPaused finds the orders that no closer may close now.
-func splitPaused(orders []orderclose.Order, pauses []wire.Pause) (l OverdueList) {
+func splitPaused(orders []orderclose.Order, pauses []pausing.Pause) (l OverdueList) {
 	slices.SortStableFunc(orders, func(a, b orderclose.Order) int { return a.Due.Compare(b.Due) })
 	for _, order := range orders {
-		if slices.ContainsFunc(pauses, func(p wire.Pause) bool { return p.Covers(order.Category) }) {
+		if slices.ContainsFunc(pauses, func(p pausing.Pause) bool { return p.Covers(order.Category) }) {
 			l.Paused = append(l.Paused, order)
 		} else {
 			l.Orders = append(l.Orders, order)

@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -434,16 +435,16 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 	}
 	listed := map[string]time.Duration{"ticket": time.Minute}
 	for _, c := range []struct {
-		pauses []wire.Pause
+		pauses []pausing.Pause
 		want   OverdueOrders
 		text   string
 	}{
 		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"},
 			"15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
-		{[]wire.Pause{{Category: "gift"}},
+		{[]pausing.Pause{{Category: "gift"}},
 			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0",
 				Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},
-		{[]wire.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
+		{[]pausing.Pause{{}}, OverdueOrders{Paused: 15, Categories: map[string]int64{"default": 0}}, "0, and 15 wait because closing is paused"},
 	} {
 		got := splitPaused(orders, c.pauses).Count(listed)
 		diff := cmp.Diff(c.want, got)

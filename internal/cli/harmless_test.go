@@ -17,10 +17,10 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // evil is what a row or a service may say: an escape in seven and in eight bits, a line of its own, and a turn of the direction.
@@ -91,7 +91,7 @@ func TestOutput_IsHarmless(t *testing.T) {
 		"resolved":    func(w io.Writer) { printResolved(w, planted[deadletters.Result]()) },
 		"resolve":     func(w io.Writer) { printResolvePlan(w, planted[deadletters.Plan](), "x") },
 		"history":     func(w io.Writer) { printHistory(w, planted[ops.History](), nil) },
-		"pauses":      func(w io.Writer) { printPauses(w, "paused", planted[[]wire.Pause]()) },
+		"pauses":      func(w io.Writer) { printPauses(w, "paused", planted[[]pausing.Pause]()) },
 		"late":        func(w io.Writer) { printLate(w, planted[[]store.LatePayment]()) },
 		"status":      func(w io.Writer) { printStatus(w, planted[backlog.Status](), true) },
 		"verdict":     func(w io.Writer) { printVerdict(w, planted[health.Verdict]()) },

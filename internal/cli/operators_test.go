@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -32,7 +33,7 @@ type twoOperators struct {
 	s     *session
 	order orderclose.Order
 	late  int64
-	ended [2][]wire.Pause // that each operator has ended
+	ended [2][]pausing.Pause // that each operator has ended
 }
 
 // done is what one operator has done.
@@ -64,7 +65,7 @@ func (w *twoOperators) reason(who int) string { return fmt.Sprint(w.order.ID, " 
 func pauseFor(lasting time.Duration, category string, replace bool) func(context.Context, *twoOperators, int) (int, error) {
 	return func(ctx context.Context, w *twoOperators, who int) (int, error) {
 		ended, err := w.s.Store.Pause(ctx, category, lasting, w.reason(who), replace)
-		if errors.Is(err, wire.ErrEndsLater) {
+		if errors.Is(err, pausing.ErrEndsLater) {
 			return 0, Exit(Refused, err)
 		}
 		w.ended[who] = ended
@@ -139,7 +140,7 @@ func (w *twoOperators) begin(round int) {
 	ctx, now := w.t.Context(), time.Now().Truncate(time.Millisecond)
 	w.order = orderclose.Order{ID: fmt.Sprint("order-", round), CreatedAt: now.Add(-time.Hour), Due: now.Add(-2 * time.Minute)}
 	must.Do(w.t, scenario.OrdersOf(w.s.Store).CreateOrder(ctx, w.order, nil))
-	w.late, w.ended = int64(round), [2][]wire.Pause{}
+	w.late, w.ended = int64(round), [2][]pausing.Pause{}
 	must.Get(w.s.Store.DB().ExecContext(ctx, "INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (?, ?, 'p', 'callback', ?)", w.late,
 		w.order.ID, now.UnixMilli()))(w.t)
 	w.send(w.cfg.Topics.Close, w.order.ID, w.order.Due)
@@ -214,7 +215,7 @@ func (w *twoOperators) check(what string, d, other done) {
 		for _, p := range must.Get(w.s.Store.Pauses(w.t.Context()))(w.t) {
 			on = append(on, p.Reason)
 		}
-		told := slices.ContainsFunc(w.ended[other.who], func(p wire.Pause) bool { return p.Reason == w.reason(d.who) })
+		told := slices.ContainsFunc(w.ended[other.who], func(p pausing.Pause) bool { return p.Reason == w.reason(d.who) })
 		lengthened := slices.Contains(on, w.reason(other.who)) && lasting[other.name] >= lasting[d.name]
 		expect.That(w.t, slices.Contains(on, w.reason(d.who)) || told || lengthened, "%s: %s is not on, and nobody has said so: on are %q", what, d.name, on)
 	case "replay":

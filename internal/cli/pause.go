@@ -12,9 +12,9 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 type pauseFlags struct {
@@ -55,10 +55,10 @@ purpose. orderclose status shows what is paused.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			lasting, err := ops.ParsePause(f.lasting)
-			return c.changePauses(ctx, func(s *session) (ended []wire.Pause, err error) {
+			return c.changePauses(ctx, func(s *session) (ended []pausing.Pause, err error) {
 				c.noteCategories(s, f.category)
 				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
-				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, wire.ErrEndsLater) {
+				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, pausing.ErrEndsLater) {
 					err = Exit(Refused, err)
 				}
 				return shortened, err
@@ -81,7 +81,7 @@ func newResume(c *common) *cobra.Command {
 category. Exits 4 if nothing was paused.`,
 		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.changePauses(cmd.Context(), func(s *session) ([]wire.Pause, error) {
+			return c.changePauses(cmd.Context(), func(s *session) ([]pausing.Pause, error) {
 				ended, err := s.Store.Resume(cmd.Context(), f.category)
 				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
 			})
@@ -103,7 +103,7 @@ func (c *common) openPauses() (*session, error) {
 
 // changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
 // with the name of the flag, or nil.
-func (c *common) changePauses(ctx context.Context, change func(*session) (ended []wire.Pause, err error), wrong ...error) error {
+func (c *common) changePauses(ctx context.Context, change func(*session) (ended []pausing.Pause, err error), wrong ...error) error {
 	var errs []error
 	for _, err := range wrong {
 		if err != nil {
@@ -123,9 +123,9 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 			return err
 		}
 		return c.print(struct {
-			Pauses []wire.Pause `json:"pauses"`
-			Ended  []wire.Pause `json:"ended,omitempty"`
-		}{append([]wire.Pause{}, on...), ended}, func(w io.Writer) {
+			Pauses []pausing.Pause `json:"pauses"`
+			Ended  []pausing.Pause `json:"ended,omitempty"`
+		}{append([]pausing.Pause{}, on...), ended}, func(w io.Writer) {
 			printPauses(w, "ended", ended)
 			printPauses(w, "paused", on)
 		})
@@ -133,7 +133,7 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 }
 
 // printPauses prints a line for each pause, which begins with a word.
-func printPauses(w io.Writer, word string, pauses []wire.Pause) {
+func printPauses(w io.Writer, word string, pauses []pausing.Pause) {
 	for _, p := range pauses {
 		what := "all orders"
 		if p.Category != "" {

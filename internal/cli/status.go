@@ -14,8 +14,8 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -77,7 +77,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			backlog.Status
 			Verdict health.Verdict         `json:"verdict"`
 			Overdue *backlog.OverdueOrders `json:"overdue,omitempty"`
-			Pauses  []wire.Pause           `json:"pauses,omitempty"`
+			Pauses  []pausing.Pause        `json:"pauses,omitempty"`
 		}{Status: status.Value, Verdict: v, Pauses: pauses.Value}
 		if !overdue.At.IsZero() {
 			shown.Overdue = &overdue

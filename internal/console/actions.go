@@ -18,8 +18,8 @@ import (
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // An action is two requests with the same fields. The first one shows what the action would change, and changes nothing. The second one has
@@ -258,8 +258,8 @@ func (c *Console) latePayment(ctx context.Context, a action, who string) (action
 // pauseSummary is what a pause, or the end of pauses, is about.
 type pauseSummary struct {
 	Category string
-	On       []wire.Pause // that are on now
-	Ended    []wire.Pause // by a resume, or earlier than they would end
+	On       []pausing.Pause // that are on now
+	Ended    []pausing.Pause // by a resume, or earlier than they would end
 }
 
 // The longest category and the longest reason of a pause, in characters: those of the columns.
@@ -270,8 +270,8 @@ const maxCategory, maxReason = 255, 500
 func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 	p := pauseSummary{Category: a.Fields.Get("category")}
 	errs := []error{checkText("category", p.Category, maxCategory)}
-	pausing, reason, replace, lasting := a.Kind == kindPause, a.Fields.Get("reason"), a.Fields.Get("replace") != "", time.Duration(0)
-	if pausing {
+	isPause, reason, replace, lasting := a.Kind == kindPause, a.Fields.Get("reason"), a.Fields.Get("replace") != "", time.Duration(0)
+	if isPause {
 		var err error
 		lasting, err = ops.ParsePause(a.Fields.Get("for"))
 		errs = append(errs, err, ops.CheckReason(reason), checkText("reason", reason, maxReason))
@@ -286,16 +286,16 @@ func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 	if err != nil {
 		return a, err
 	}
-	if pausing {
-		if p.Ended, err = wire.Shortened(p.On, p.Category, time.Now().Add(lasting), replace); err != nil {
+	if isPause {
+		if p.Ended, err = pausing.Shortened(p.On, p.Category, time.Now().Add(lasting), replace); err != nil {
 			return a, badForm{err}
 		}
 	}
-	if a.Summary = p; !pausing && len(p.On) == 0 {
+	if a.Summary = p; !isPause && len(p.On) == 0 {
 		a.State = nothing
 	}
 	a.run = func(ctx context.Context) (_ any, _ int, err error) {
-		if pausing {
+		if isPause {
 			p.Ended, err = kept.Pause(ctx, p.Category, lasting, reason, replace)
 		} else {
 			p.Ended, err = kept.Resume(ctx, p.Category)

@@ -9,7 +9,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/pausing"
 )
 
 // delaysData is what the page of delays shows.
@@ -17,7 +17,7 @@ type delaysData struct {
 	Config     *config.Config
 	Categories []categoryDelay // the last one is the default, without a name
 	Topics     health.Answer[ops.TopicsPlan]
-	Pauses     health.Answer[[]wire.Pause]
+	Pauses     health.Answer[[]pausing.Pause]
 	Broken     error      // of the present topics.yaml
 	Form       url.Values // of a pause
 	Problem    error      // of a form of a pause that was refused; nil: none was

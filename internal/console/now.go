@@ -11,14 +11,14 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/overdue"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/pausing"
 )
 
 // nowData is what the page Now shows.
 type nowData struct {
 	Status  health.Answer[backlog.Status]
 	Overdue health.Answer[backlog.OverdueOrders]
-	Pauses  []wire.Pause
+	Pauses  []pausing.Pause
 	Hours   []overdue.Hour // of the compensations, newest first
 	Verdict health.Verdict
 	History []sample

@@ -15,11 +15,11 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/topics"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Checks returns the checks of the core, causes before their consequences. A status costs Kafka some requests for each
@@ -312,7 +312,7 @@ func (f findings) payments() {
 	}
 }
 
-func describePause(p wire.Pause) string {
+func describePause(p pausing.Pause) string {
 	return cmp.Or(p.Category, "all orders") + ", " + p.Until.UTC().Format(time.RFC3339) + ": " + p.Reason
 }
 

@@ -20,11 +20,11 @@ import (
 	h "github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // knownAs is an answer that was just given.
@@ -109,7 +109,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	}{
 		{told{}, h.Well, nil, "", ""},
 		{told{h.KafkaCheck: answer[status]{Err: errors.New("no broker")}}, h.Unknown, []h.ProblemKind{h.KafkaAway}, "no broker", "kafka-is-down"},
-		{told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}, PausesCheck: answer[[]wire.Pause]{Err: errors.New("away")}}, h.Unknown,
+		{told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}, PausesCheck: answer[[]pausing.Pause]{Err: errors.New("away")}}, h.Unknown,
 			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
 		{told{h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
 			"records-do-not-leave-a-delay-topic"},
@@ -130,7 +130,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{WritesCheck: answer[struct{}]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.NotAnswered}, "writes: no answer yet", "a-partition-cannot-be-read"},
 		{told{TopicsCheck: answer[TopicsPlan]{Err: &kafka.AccessError{}}}, h.Well, nil, "", ""},
 		{told{ClockCheck: answer[time.Duration]{Err: h.ErrNoDatabase}, OverdueCheck: answer[overdueOrders]{Err: h.ErrNoDatabase},
-			PausesCheck: answer[[]wire.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
+			PausesCheck: answer[[]pausing.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
 		{told{LockCheck: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
 			"redis-or-the-lock-is-down"},
 		{told{h.KafkaCheck: knownAs(status{Processes: []control.Process{{Announcement: control.Announcement{Name: "relay@h:1"}, State: control.Gone},
@@ -139,7 +139,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{h.KafkaCheck: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
 			"its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
 		{told{h.KafkaCheck: knownAs(frozen("closes"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{told{h.KafkaCheck: knownAs(frozen("closes")), PausesCheck: knownAs([]wire.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused},
+		{told{h.KafkaCheck: knownAs(frozen("closes")), PausesCheck: knownAs([]pausing.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused},
 			"", "closing-is-paused"},
 		{told{h.KafkaCheck: knownAs(frozen("closes")), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
 			"Error 1290", "the-database-takes-no-writes"},
@@ -186,9 +186,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{told{PausesCheck: knownAs([]wire.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
+		{told{PausesCheck: knownAs([]pausing.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
 			"closing-is-paused"},
-		{told{PausesCheck: answer[[]wire.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
+		{told{PausesCheck: answer[[]pausing.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
 		{told{HoursCheck: hours(0, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
 		{told{HoursCheck: hours(0, hour{}, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},
 		{told{HoursCheck: hours(0, done, undone)}, h.Well, nil, "", ""},

@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/topics"
@@ -207,7 +208,7 @@ func hourOf(s control.Sweep) overdue.Hour {
 
 // Pauses returns the pauses that are on. Without a database a service closes the orders, and there are none. The error is ErrNoPauses
 // if the database that closes the orders is not named.
-func (p Pipeline) Pauses(ctx context.Context) ([]wire.Pause, error) {
+func (p Pipeline) Pauses(ctx context.Context) ([]pausing.Pause, error) {
 	kept, err := p.PausesDatabase()
 	if err == nil {
 		return kept.Pauses(ctx)
@@ -284,8 +285,8 @@ func ParsePause(lasting string) (time.Duration, error) {
 
 // CheckPause checks how long a pause lasts.
 func CheckPause(d time.Duration) error {
-	if d <= 0 || d > wire.MaxPause {
-		return fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, wire.MaxPause)
+	if d <= 0 || d > pausing.MaxPause {
+		return fmt.Errorf("for is %v, want more than 0 and at most %v; pause again if it takes longer", d, pausing.MaxPause)
 	}
 	return nil
 }

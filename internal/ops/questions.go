@@ -14,9 +14,9 @@ import (
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/lock"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
@@ -32,7 +32,7 @@ const (
 	LockCheck    health.Name[struct{}]              = "lock"                  // its error is why Redis cannot give the lock of the compensator
 	ClockCheck   health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
 	SchemaCheck  health.Name[store.Schema]          = "schema"
-	PausesCheck  health.Name[[]wire.Pause]          = "pauses"
+	PausesCheck  health.Name[[]pausing.Pause]       = "pauses"
 	SweepsCheck  health.Name[Sweeps]                = "sweeps"
 	HoursCheck   health.Name[Hours]                 = "compensations"
 	TopicsCheck  health.Name[TopicsPlan]            = "topics"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/pausing"
 )
 
 // MaxRows is how many rows of the index one read returns at most of each range: of a table, or with due times by rule of a table and a delay. It
@@ -41,7 +41,7 @@ type Found struct {
 type Begin struct {
 	Now time.Time // by the database's clock
 	// Pauses are the pauses that are on, and those that have ended within the last day.
-	Pauses []wire.Pause
+	Pauses []pausing.Pause
 	// Quiet says that no unpaid order was due at the time that the turn has asked for, or before: there is nothing to read.
 	Quiet bool
 }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/postgres"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -99,7 +99,7 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 	query := "SELECT oc_now, oc_due, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now, " + due +
 		" AS oc_due) AS oc_clock LEFT JOIN pauses ON 1 = 1"
 	err = s.limited(ctx, query, append([]any{s.Handle.Dialect.Now()}, args...), func(rows *sql.Rows) error {
-		var p wire.Pause
+		var p pausing.Pause
 		var path sql.NullString
 		var due int
 		err := rows.Scan(db.TimeInto(&b.Now), &due, &path, db.Nullable(&p.Category), db.TimeInto(&p.Until), db.Nullable(&p.Reason), db.TimeInto(&p.CreatedAt))

@@ -12,7 +12,6 @@
 //	limits.go      due times that cannot be right
 //	resend.go      the copy of a record for a replay or redrive
 //	deadletter.go  records that a stage gave up
-//	pause.go       pauses of closing
 //	outbox.go      rows of the outbox tables
 //	schedule.go    the payload of a row that schedules an order
 //	releasekey.go  the idempotency key of a release of stock

@@ -16,8 +16,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Rows are rows of orders that a transaction has read, and locked as locks says. Its goroutine owns them.
@@ -286,7 +286,7 @@ func (c *Rows) Outcome(id string) orderclose.Outcome {
 		o.Err = cmp.Or(row.err, errNoDue)
 		o.Cause = bisect.CauseOf(o.Err)
 	case orderclose.Paused:
-		o.Err = wire.ErrPausedCategory
+		o.Err = pausing.ErrPausedCategory
 	}
 	return o
 }

@@ -8,18 +8,18 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // pausesPath is the value of the column path in each pause. The column is part of the key, and says nothing.
 const pausesPath = "all"
 
 // Pause keeps orders of a category, or with an empty category all orders, from being closed for a time. A close that has begun may
-// finish. Pause replaces an earlier pause of the same category. If that one ends later, the error wraps wire.ErrEndsLater; with
+// finish. Pause replaces an earlier pause of the same category. If that one ends later, the error wraps pausing.ErrEndsLater; with
 // replace Pause returns the pause that it ends earlier. The error may also wrap ErrNoCategory, or orderclose.ErrUnavailable if the
 // database failed.
-func (s *Closer) Pause(ctx context.Context, category string, lasting time.Duration, reason string, replace bool) (shortened []wire.Pause, err error) {
+func (s *Closer) Pause(ctx context.Context, category string, lasting time.Duration, reason string, replace bool) (shortened []pausing.Pause, err error) {
 	if category != "" && s.Q.M.Category == "" {
 		return nil, ErrNoCategory
 	}
@@ -28,7 +28,7 @@ func (s *Closer) Pause(ctx context.Context, category string, lasting time.Durati
 		if err != nil {
 			return err
 		}
-		if shortened, err = wire.Shortened(on, category, now.Add(lasting), replace); err != nil {
+		if shortened, err = pausing.Shortened(on, category, now.Add(lasting), replace); err != nil {
 			return err
 		}
 		return s.writePause(tx, pausesPath, category, now.Add(lasting), reason, now)
@@ -41,7 +41,7 @@ const endedFor = 90 * 24 * time.Hour
 
 // lockPauses returns the pauses that are on, and the time. It deletes those that ended long ago. Others that pause or resume wait until the
 // transaction ends, for the row without a path, which is never on.
-func (s *Closer) lockPauses(tx *gorm.DB) (on []wire.Pause, now time.Time, err error) {
+func (s *Closer) lockPauses(tx *gorm.DB) (on []pausing.Pause, now time.Time, err error) {
 	if err = s.writePause(tx, "", "", time.Unix(0, 0), "", time.Unix(0, 0)); err == nil {
 		now, err = s.NowIn(tx)
 	}
@@ -60,13 +60,13 @@ func (s *Closer) writePause(tx *gorm.DB, path, category string, until time.Time,
 }
 
 // Resume ends the pause of a category; with an empty category, all pauses. It returns the pauses that it has ended. Their rows stay, with this end.
-func (s *Closer) Resume(ctx context.Context, category string) (ended []wire.Pause, err error) {
+func (s *Closer) Resume(ctx context.Context, category string) (ended []pausing.Pause, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) (err error) {
 		on, now, err := s.lockPauses(tx)
 		if err != nil {
 			return err
 		}
-		ended = slices.DeleteFunc(on, func(p wire.Pause) bool { return category != "" && p.Category != category })
+		ended = slices.DeleteFunc(on, func(p pausing.Pause) bool { return category != "" && p.Category != category })
 		return tx.Exec("UPDATE pauses SET until_at = ? WHERE path <> '' AND until_at > ? AND (category = ? OR ? = '')",
 			s.Dialect.Time(now), s.Dialect.Time(now), category, category).Error
 	})
@@ -74,15 +74,15 @@ func (s *Closer) Resume(ctx context.Context, category string) (ended []wire.Paus
 }
 
 // Pauses returns the pauses that are on, by category.
-func (s *Closer) Pauses(ctx context.Context) ([]wire.Pause, error) {
+func (s *Closer) Pauses(ctx context.Context) ([]pausing.Pause, error) {
 	pauses, err := s.pauses(s.Gorm.WithContext(ctx), s.Dialect.Now())
 	return pauses, s.FailedTo(ctx, err, "read the pauses")
 }
 
 // pauses returns the pauses that are on at a time, by category.
-func (s *Closer) pauses(tx *gorm.DB, at any) ([]wire.Pause, error) {
+func (s *Closer) pauses(tx *gorm.DB, at any) ([]pausing.Pause, error) {
 	return db.RowsOf(db.Own(tx), "SELECT category, until_at, reason, created_at FROM pauses WHERE until_at > ? ORDER BY category", []any{at},
-		func(p *wire.Pause) []any {
+		func(p *pausing.Pause) []any {
 			return []any{&p.Category, db.TimeInto(&p.Until), &p.Reason, db.TimeInto(&p.CreatedAt)}
 		})
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit"
-	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -75,7 +75,7 @@ func (w *chaosWorld) pauseCloses(e event) {
 		category = ""
 	}
 	for w.faulty.Err() == nil {
-		if _, err := w.db.Pause(w.faulty, category, wire.MaxPause, "a random world", true); err == nil {
+		if _, err := w.db.Pause(w.faulty, category, pausing.MaxPause, "a random world", true); err == nil {
 			break
 		}
 		time.Sleep(time.Second)

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // allPaths are the paths that obey a pause.
@@ -40,19 +40,19 @@ func (s *shop) wantPaused(id string) {
 }
 
 // pause pauses, and returns the pauses that end earlier.
-func (s *shop) pause(category string, lasting time.Duration, reason string, replace bool) []wire.Pause {
+func (s *shop) pause(category string, lasting time.Duration, reason string, replace bool) []pausing.Pause {
 	s.Helper()
 	return must.Get(s.Pause(s.Context(), category, lasting, reason, replace))(s)
 }
 
 // resume resumes, and returns the pauses that end.
-func (s *shop) resume(category string) []wire.Pause {
+func (s *shop) resume(category string) []pausing.Pause {
 	s.Helper()
 	return must.Get(s.Resume(s.Context(), category))(s)
 }
 
 // pauses returns the pauses that are on.
-func (s *shop) pauses() []wire.Pause {
+func (s *shop) pauses() []pausing.Pause {
 	s.Helper()
 	return must.Get(s.Pauses(s.Context()))(s)
 }
@@ -62,20 +62,20 @@ func unseenPause(t *testing.T, s *shop) {
 	s.migrated()
 	for round := range 10 {
 		category := []string{"", "book"}[round%2]
-		var pausing, acting sync.WaitGroup
+		var calls, acting sync.WaitGroup
 		var short, long, resume error
-		var ended []wire.Pause
-		pausing.Go(func() { _, short = s.Pause(t.Context(), category, time.Minute, "short", false) })
-		pausing.Go(func() { _, long = s.Pause(t.Context(), category, time.Hour, "long", false) })
+		var ended []pausing.Pause
+		calls.Go(func() { _, short = s.Pause(t.Context(), category, time.Minute, "short", false) })
+		calls.Go(func() { _, long = s.Pause(t.Context(), category, time.Hour, "long", false) })
 		if round%4 > 1 {
 			acting.Go(func() { ended, resume = s.Resume(t.Context(), category) })
 		}
-		pausing.Wait()
+		calls.Wait()
 		acting.Wait()
-		must.That(t, (short == nil || errors.Is(short, wire.ErrEndsLater)) && long == nil && resume == nil,
+		must.That(t, (short == nil || errors.Is(short, pausing.ErrEndsLater)) && long == nil && resume == nil,
 			"the pauses return %v and %v, the resume %v", short, long, resume)
 		on := s.pauses()
-		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p wire.Pause) bool { return p.Reason != "long" })
+		seen := slices.DeleteFunc(slices.Concat(on, ended), func(p pausing.Pause) bool { return p.Reason != "long" })
 		expect.That(t, len(seen) == 1, "round %d: %+v are on, a resume has ended %+v; the shorter pause returned %v", round, on, ended, short)
 		s.resume("")
 	}
@@ -89,7 +89,7 @@ func pausedOrders(t *testing.T, s *shop) {
 	s.wantPaused("a")
 	want(t, "preview without the pauses", must.Get(s.PreviewClose(t.Context(), "", requests("a")))(t)[0].Verdict, orderclose.Closed)
 	_, err := s.Pause(t.Context(), "", time.Minute, "shorter", false)
-	expect.Is(t, err, wire.ErrEndsLater, "a shorter pause")
+	expect.Is(t, err, pausing.ErrEndsLater, "a shorter pause")
 	expect.Says(t, err, "all orders until", "a shorter pause")
 	expect.Says(t, err, `"the reason"`, "a shorter pause")
 	s.pause("book", time.Minute, "shorter, of a category", false)
@@ -150,7 +150,7 @@ func resumedPause(t *testing.T, s *shop) {
 	ended := s.resume("book")
 	want(t, "ended pauses", len(ended), 1)
 	b := must.Get(s.BeginTurn(t.Context(), s.now()))(t)
-	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return strings.Compare(x.Category, y.Category) })
+	slices.SortFunc(b.Pauses, func(x, y pausing.Pause) int { return strings.Compare(x.Category, y.Category) })
 	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Category == "film" && b.Pauses[0].CreatedAt == ended[0].CreatedAt && b.Pauses[0].Reason == "the reason",
 		"pauses %+v", b.Pauses)
 	s.within("the end", b.Pauses[0].Until, before)

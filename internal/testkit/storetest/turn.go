@@ -10,10 +10,10 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var turnPromises = []promise[shop]{
@@ -100,7 +100,7 @@ func turnBegins(t *testing.T, s *shop) {
 	s.exec("UPDATE pauses SET until_at = ? WHERE category = 'film'", s.time(s.now().Add(-25*time.Hour)))
 	on := must.Get(s.Pauses(t.Context()))(t)
 	b = must.Get(s.BeginTurn(t.Context(), s.now()))(t)
-	slices.SortFunc(b.Pauses, func(x, y wire.Pause) int { return y.Until.Compare(x.Until) })
+	slices.SortFunc(b.Pauses, func(x, y pausing.Pause) int { return y.Until.Compare(x.Until) })
 	must.That(t, len(b.Pauses) == 2 && b.Pauses[1].Reason == "yesterday" && b.Pauses[1].Until.Before(b.Now.Add(-22*time.Hour)), "pauses %+v", b.Pauses)
 	want(t, "the pause that is on", b.Pauses[:1], on)
 }

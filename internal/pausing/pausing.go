@@ -1,4 +1,5 @@
-package wire
+// Package pausing says what a pause of closing is: a row of the table pauses, which closer, compensator and operators read.
+package pausing
 
 import (
 	"cmp"
