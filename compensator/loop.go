@@ -38,7 +38,7 @@ type loop struct {
 	pauses     []pausing.Pause // at the last turn, also those that have ended
 	paused     pausesOn        // at the last turn
 	broken     bool            // the last turn failed
-	recovered  time.Time       // the begin of the first turn after a failed one, by the database's clock: orders due before may be late because of that
+	recovered  time.Time       // the begin of the first turn after the last failed one, by the database's clock: orders due before may be late because of that
 	hour       hour            // the present period
 	lock       func() string   // the state of the lock, for records
 	logged     map[string]time.Time

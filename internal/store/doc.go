@@ -6,12 +6,12 @@
 // the reference schema is a mapping too. The shop's side of the reference schema is in
 // examples/checkout/shopdb.
 //
-// A Store has the methods of the packages below, which each have their files in their comment: close closes orders, money records payments, read
+// A Store has the methods of the packages below, which each have their files in their comment: closetx closes orders, money records payments, read
 // shows what there is, schema checks and migrates tables, and internal/db is what they share.
 //
 // The files of this package:
 //
-//	store.go, names.go     opening a Store; the names by which programs know what other packages have
+//	store.go, aliases.go   opening a Store; the names by which programs know what other packages have
 //	turn.go                what a turn of the loop reads: the clock, the pauses and overdue orders
 //	sweeps.go              the compensator: its hours, rechecks, actions of operators; leases
 //	reminders.go           reminders before the deadline
