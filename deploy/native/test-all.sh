@@ -29,7 +29,7 @@ module payments closer/payment internal/httpcall internal/signature
 module pgxtx
 part connectors 'make test-connectors' 'deploy/native/debezium*' rooms/intake
 part without 'make without' room rooms
-part upgrade 'make test-upgrade' internal/{config,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
+part upgrade 'make test-upgrade' internal/{config,control,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
 part mutants 'make mutants' internal/testkit/mutants
 part deploy/consoletest 'make test-console' deploy/consoletest cmd/orderclose-dev internal/console pipeline/webconsole
 part game-day 'make test-ops' deploy/alerts deploy/helm/orderclose/alerts docs/runbook.md internal/{backlog,cli,control,deadletters,health,ops,topics} \
