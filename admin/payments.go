@@ -18,6 +18,7 @@ type LatePayment struct {
 	PaymentID string     `json:"payment_id,omitempty"` // the provider's id; "": unknown, because the provider was asked about the order
 	Amount    int64      `json:"amount,omitempty"`     // in minor units of Currency, such as cents
 	Currency  string     `json:"currency,omitempty"`   // ISO 4217; "": the amount is unknown
+	RefundKey string     `json:"refund_key,omitempty"` // the idempotency key of its refund at the provider; "": PaymentID is unknown
 	Source    LateSource `json:"source"`
 	FoundAt   time.Time  `json:"found_at"` // by the database's clock
 	// ResolvedAt is when an operator said what became of the money; zero: nobody has yet.

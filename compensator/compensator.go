@@ -125,7 +125,7 @@ type Options struct {
 	// Tasks are what the holder does beside the loop.
 	Tasks    []Task
 	Period   time.Duration // time between two hourly compensations, by the database's clock; default DefaultPeriod
-	Every    time.Duration // time from the begin of a turn to that of the next; default 5 s
+	Every    time.Duration // time from the begin of a turn to that of the next; default 5 s. A failed turn is repeated after 5 s
 	PageSize int           // orders per transaction, at most; default: a tenth of Rate, so that a slow loop is even, and DefaultPageSize at most
 	// Rate limits the orders per second that the loop tries. Default DefaultRate; negative: no limit.
 	Rate    int

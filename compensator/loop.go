@@ -70,11 +70,10 @@ func (l *loop) do(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
-	l.judge(failed)
-	return nextTurn(time.Since(t.began), l.o.Every, t.left && err == nil)
+	return nextTurn(time.Since(t.began), l.judge(failed), t.left && err == nil)
 }
 
-// nextTurn returns the time until the next turn: it begins Options.Every after the last one began, or at once if that took longer or left orders.
+// nextTurn returns the time until the next turn: it begins every after the last one began, or at once if that took longer or left orders.
 func nextTurn(took, every time.Duration, left bool) time.Duration {
 	if left { //mutant:cut-turn-waits
 		return 0
@@ -82,12 +81,12 @@ func nextTurn(took, every time.Duration, left bool) time.Duration {
 	return max(every-took, 0)
 }
 
-// judge counts a turn as good or failed. A turn also fails if only the row of its hour could not be written. A process whose turns fail gives the
-// lock back, because another process may be able to work.
-func (l *loop) judge(err error) {
+// judge counts a turn as good or failed, and returns when the next one begins after the begin of this one: soon if it failed. A turn also fails if
+// only the row of its hour could not be written. A process whose turns fail gives the lock back, because another process may be able to work.
+func (l *loop) judge(err error) time.Duration {
 	if err == nil {
 		l.good, l.failed = time.Now(), 0
-		return
+		return l.o.Every
 	}
 	l.failed++
 	l.metrics.failed.Inc()
@@ -97,6 +96,7 @@ func (l *loop) judge(err error) {
 		l.good, l.failed = time.Now(), 0
 		l.giveBack()
 	}
+	return min(l.o.Every, turnTime)
 }
 
 // failsTooLong reports whether a process gives the lock back, after failed turns in a row and a time without a good one.

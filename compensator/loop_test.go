@@ -569,6 +569,8 @@ func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
 	}{{time.Second, 30 * time.Second, false, 29 * time.Second}, {time.Second, 30 * time.Second, true, 0}, {40 * time.Second, 30 * time.Second, false, 0}} {
 		expect.Equal(t, nextTurn(c.took, c.every, c.left), c.want, "%+v", c)
 	}
+	hourly := must.Get(New(Options{Store: &shop{}, Every: time.Hour, Logger: discard}))(t).newLoop()
+	expect.Equal(t, fmt.Sprint(hourly.judge(context.DeadlineExceeded), hourly.judge(nil)), "5s 1h0m0s", "after a failed turn, and a good one")
 }
 
 // sameAgain is a Store whose pages do not move on.

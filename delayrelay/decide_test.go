@@ -66,9 +66,8 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 
 func TestNextFetch_AFutureAppendTimeCountsAsNow(t *testing.T) {
 	b := testBuckets[3]
-	if ahead, now := nextFetch(b, epoch.Add(time.Hour), epoch), nextFetch(b, epoch, epoch); !ahead.Equal(now) {
-		t.Errorf("fetches %v later", ahead.Sub(now))
-	}
+	ahead, now := nextFetch(b, epoch.Add(time.Hour), epoch), nextFetch(b, epoch, epoch)
+	expect.That(t, ahead.Equal(now), "fetches %v later", ahead.Sub(now))
 }
 
 // Whatever its append time says, the record stays for a while. Otherwise it would hop into

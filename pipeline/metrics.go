@@ -70,7 +70,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		deadOldest:  f.GaugeVec("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
 		overdue: f.GaugeVec("overdue_orders",
 			"Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One "+
-				"compensator counts them every 15 s, and every 5 s while there are some; others have no value.", "category"),
+				"compensator counts them every 30 s, and every 5 s while there are some; others have no value.", "category"),
 		overduePaused: f.GaugeVec("overdue_orders_paused", "Overdue orders that wait because somebody has paused closing; counted as overdue_orders."),
 		overdueOldest: f.GaugeVec("overdue_orders_oldest_seconds",
 			"For how long the oldest of the overdue orders has been due; 0 if there is none. Absent where overdue_orders is."),

@@ -105,7 +105,7 @@ func (o OverdueOrders) String() string {
 		line = "at least " + line
 	}
 	if o.Orders > 0 {
-		line += " (the oldest was due " + text.Stamp(o.Oldest)
+		line += " (the oldest, " + text.OneLine(o.OldestID, 64) + ", was due " + text.Stamp(o.Oldest)
 		for _, c := range slices.Sorted(maps.Keys(o.Categories)) {
 			line += fmt.Sprintf(", %d %s", o.Categories[c], c)
 		}

@@ -440,7 +440,7 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		text   string
 	}{
 		{nil, OverdueOrders{Orders: 15, Oldest: noon.Add(-time.Hour), Categories: map[string]int64{"default": 8, "ticket": 7}, OldestID: "gift0", Example: "ticket0"},
-			"15 (the oldest was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
+			"15 (the oldest, gift0, was due 2026-11-20T11:00:00.000Z, 8 default, 7 ticket)"},
 		{[]pausing.Pause{{Category: "gift"}},
 			OverdueOrders{Orders: 12, Paused: 3, Oldest: noon.Add(-2 * time.Minute), Categories: map[string]int64{"default": 5, "ticket": 7}, OldestID: "new0",
 				Example: "ticket0"}, "7 ticket), and 3 wait because closing is paused"},

@@ -261,7 +261,8 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 		tx.Commit() != nil {
 		t.Fatal(err)
 	}
-	list(false, 3, "closed  pi_1     1250 EUR", "callback", "1 not resolved; say what became of the money: orderclose payments resolve ID")
+	list(false, 3, "closed  pi_1     1250 EUR", "callback", "-         refund-6:closed/pi_1",
+		"1 not resolved; say what became of the money: orderclose payments resolve ID")
 
 	resolve := func(id int64, how store.LateResolution, yes bool, code int) string {
 		t.Helper()

@@ -40,6 +40,7 @@ the resolved ones, the newest first. At most %d are listed. It changes nothing.
   by       callback: the provider told the shop; recheck: the provider was asked again;
            same_id: a callback, and this payment may have paid the order before.
            Ask the provider before money goes back
+  key      the idempotency key of a refund at the provider; -: the payment is unknown
 
 Of two payments of an order, one with an id and one without, either may tell of the same
 money. Each then names the other, and they count once.
@@ -81,7 +82,7 @@ func (c *common) paymentsLate(ctx context.Context, p ops.Pipeline, all bool) err
 }
 
 func printLate(w io.Writer, payments []store.LatePayment) {
-	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved")
+	fmt.Fprintln(w, "id\torder\tpayment\tamount\tfound\tby\tresolved\tkey")
 	for _, p := range payments {
 		resolved := "-"
 		if len(p.PerhapsSame) > 0 {
@@ -90,9 +91,9 @@ func printLate(w io.Writer, payments []store.LatePayment) {
 		if p.Resolution != "" {
 			resolved = fmt.Sprintf("%s %s by %s", line(string(p.Resolution)), text.Stamp(p.ResolvedAt), text.OneLine(p.ResolvedBy, 60))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			p.ID, text.OneLine(p.OrderID, 64), cmp.Or(text.OneLine(p.PaymentID, 80), "-"), cmp.Or(text.OneLine(p.Money(), 80), "-"),
-			text.Stamp(p.FoundAt), line(string(p.Source)), resolved)
+			text.Stamp(p.FoundAt), line(string(p.Source)), resolved, cmp.Or(text.OneLine(p.RefundKey, 1000), "-"))
 	}
 }
 

@@ -87,8 +87,8 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	ops.Forget(r.c.asks, ops.LateCheck)
-	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "1250 EUR", "the provider&#39;s callback",
-		`value="refunded"`, `value="reopened"`)
+	contains(t, r.open("/payments"), `<tr data-late="1">`, "a&lt;b&gt;", "pi_&lt;1&gt;", "refund-4:a&lt;b&gt;/pi_&lt;1&gt;", "1250 EUR",
+		"the provider&#39;s callback", `value="refunded"`, `value="reopened"`)
 	contains(t, r.open("/"), `data-kind="payments_late"`, "orderclose payments late")
 
 	page := r.ask(url.Values{"kind": {"refunded"}, "late": {"1"}})

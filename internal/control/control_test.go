@@ -324,9 +324,8 @@ func TestSweep_EncodeBoundsTheRecord(t *testing.T) {
 		OldestDue: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
 		Failures:  slices.Repeat([]Failure{{Error: strings.Repeat("x", 1000)}}, 100)}.Encode()
 	must.That(t, err == nil && len(m.Value) <= 2000+MaxFailures*600, "%d bytes, %v", len(m.Value), err)
-	if s, err := DecodeSweep(m.Value); err != nil || !strings.HasPrefix(s.Error, "ää") || strings.Contains(s.Error, "\ufffd") || !s.OldestDue.IsZero() {
-		t.Errorf("%+v, %v", s, err)
-	}
+	s, err := DecodeSweep(m.Value)
+	expect.That(t, err == nil && strings.HasPrefix(s.Error, "ää") && !strings.Contains(s.Error, "\ufffd") && s.OldestDue.IsZero(), "%+v, %v", s, err)
 }
 
 func TestDecodeSweep_RefusesOtherRecords(t *testing.T) {

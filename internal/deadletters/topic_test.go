@@ -230,11 +230,9 @@ func TestResolution_RoundTrip(t *testing.T) {
 }
 
 func TestDecodeResolution_RejectsOtherRecords(t *testing.T) {
-	forged := Resolution{Offset: 5, How: Discarded}.Encode([]byte("a"))
-	dead := wire.DeadLetter(forged, "relay", "bad_due", "")
-	if _, ok := DecodeResolution(&dead); ok {
-		t.Error("a dead letter whose record has a resolution's headers is read as a resolution")
-	}
+	dead := wire.DeadLetter(Resolution{Offset: 5, How: Discarded}.Encode([]byte("a")), "relay", "bad_due", "")
+	_, ok := DecodeResolution(&dead)
+	expect.That(t, !ok, "a dead letter whose record has a resolution's headers is read as a resolution")
 	for _, settles := range []string{"", "5", "0/", "/5", "0/-5", "-1/5", "0/5/6", "a/b", "0/9223372036854775808", "99999999999/1"} {
 		m := wire.Message{Headers: []wire.Header{{Key: HeaderSettles, Value: []byte(settles)}}}
 		got, ok := DecodeResolution(&m)

@@ -83,7 +83,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	strange := status{At: now, Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Owner: stranger}, {Owner: closer},
 		{Owner: stranger}}}}}
 	waiting := func(orders int64, since time.Duration) overdueOrders {
-		return overdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
+		return overdueOrders{At: now, Orders: orders, Oldest: now.Add(-since), OldestID: "t-1",
+			Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
 	stuck := waiting(1, 11*time.Minute)
 	stuck.Failure = &control.Failure{OrderID: "2", Error: "locked: a row"}
@@ -164,7 +165,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{OverdueCheck: knownAs(overdueOrders{At: now, Paused: 700})}, h.Well, nil, "", ""},
 		{told{OverdueCheck: knownAs(waiting(10, 9*time.Minute))}, h.Well, nil, "", ""},
 		{told{OverdueCheck: knownAs(waiting(1, 11*time.Minute))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
-			"1 (the oldest was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
+			"1 (the oldest, t-1, was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(strange)}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},

@@ -18,14 +18,14 @@ import (
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 )
 
-// LatePayment is a payment of an order that was closed, cancelled or paid by another payment before: a row
-// of late_payments.
+// LatePayment is a row of late_payments: a payment of an order that was closed, cancelled or paid by another payment before.
 type LatePayment struct {
 	ID        int64      `json:"id"` // of the row; 0: not written yet
 	OrderID   string     `json:"order_id"`
 	PaymentID string     `json:"payment_id,omitempty"` // the provider's id; "": unknown, because the provider was asked about the order
 	Amount    int64      `json:"amount,omitempty"`     // in minor units of Currency, such as cents
 	Currency  string     `json:"currency,omitempty"`   // ISO 4217; "": the amount is unknown
+	RefundKey string     `json:"refund_key,omitempty"` // the idempotency key of its refund at the provider; "": PaymentID is unknown
 	Source    LateSource `json:"source"`
 	FoundAt   time.Time  `json:"found_at"` // by the database's clock
 	// ResolvedAt is when an operator said what became of the money; zero: nobody has yet.
@@ -208,8 +208,7 @@ func (s *Payments) CountLate(ctx context.Context) (sum LateSummary, err error) {
 	return sum, s.FailedTo(ctx, err, "count late payments")
 }
 
-// LatePayments returns at most limit late payments: those that nobody has resolved, the oldest first, or with all the
-// newest rows first.
+// LatePayments returns at most limit late payments: those that nobody has resolved, the oldest first, or with all the newest rows first.
 func (s *Payments) LatePayments(ctx context.Context, all bool, limit int) ([]LatePayment, error) {
 	which := "WHERE resolved_at IS NULL ORDER BY found_at, id LIMIT ?"
 	if all {
@@ -233,7 +232,7 @@ func LatePayments(tx *gorm.DB, which string, arg any) ([]LatePayment, error) {
 	return found, markSame(tx, found)
 }
 
-// markSame sets PerhapsSame of payments that are late.
+// markSame sets PerhapsSame and RefundKey of payments that are late.
 func markSame(tx *gorm.DB, payments []LatePayment) error {
 	orders := map[string]bool{}
 	for _, p := range payments {
@@ -254,6 +253,9 @@ func markSame(tx *gorm.DB, payments []LatePayment) error {
 		}
 	}
 	for i, p := range payments {
+		if p.PaymentID != "" {
+			payments[i].RefundKey = fmt.Sprintf("refund-%d:%s/%s", len(p.OrderID), p.OrderID, p.PaymentID) // as in the id of the event
+		}
 		for _, other := range of[p.OrderID] {
 			if p.Resolution == "" && (p.PaymentID == "") != (other.PaymentID == "") {
 				payments[i].PerhapsSame = append(payments[i].PerhapsSame, other.ID)
@@ -263,8 +265,7 @@ func markSame(tx *gorm.DB, payments []LatePayment) error {
 	return nil
 }
 
-// LatePayment returns the late payment of an id, or an error that wraps ErrNoLatePayment, or
-// orderclose.ErrUnavailable if the database failed.
+// LatePayment returns the late payment of an id, or an error that wraps ErrNoLatePayment, or orderclose.ErrUnavailable if the database failed.
 func (s *Payments) LatePayment(ctx context.Context, id int64) (LatePayment, error) {
 	return s.latePayment(s.Gorm.WithContext(ctx), id)
 }

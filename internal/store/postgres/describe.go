@@ -48,13 +48,15 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
-// CountTriggers writes an expression: how many triggers tables have that are the user's or run in the commit.
+// CountTriggers writes an expression: how many triggers tables, their partitions and their heirs have that are the user's or run in the commit.
 func CountTriggers(tables []string) string {
 	ids := make([]string, len(tables))
 	for i, name := range tables {
 		ids[i] = "to_regclass('\"" + strings.ReplaceAll(name, ".", "\".\"") + "\"')"
 	}
-	return "(SELECT COUNT(*) FROM pg_trigger WHERE tgrelid IN (" + strings.Join(ids, ", ") + ") AND (tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D'))"
+	return "(WITH RECURSIVE written AS (SELECT unnest(ARRAY[" + strings.Join(ids, ", ") + "])::oid AS id" +
+		" UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id)" +
+		" SELECT COUNT(*) FROM pg_trigger JOIN written ON tgrelid = id WHERE tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D')"
 }
 
 // HidesReceipts is an expression: whether row-level security may hide rows that tell what became of a payment. The order's own row may be
