@@ -81,7 +81,7 @@ type Endpoint struct {
 	pausedUntil time.Time   // end of a pause that the service asked for
 	since       time.Time   // first of the current run of failed calls; zero: the last call succeeded
 	cause       string      // error of the last failed call
-	stale       *time.Timer // of the last failed call, calls forget
+	stale       *time.Timer // calls forget
 }
 
 // NewEndpoint returns an Endpoint with a name for metrics and errors. m may be nil.
@@ -90,6 +90,7 @@ func NewEndpoint(name string, m Metrics) *Endpoint {
 		m = NoMetrics{}
 	}
 	e := &Endpoint{name: name, metrics: m}
+	e.stale = time.AfterFunc(forgetAfter, e.forget)
 	e.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        name,
 		Timeout:     openFor,
@@ -206,19 +207,14 @@ func (e *Endpoint) record(result string, took time.Duration, failure error, what
 		e.cause = strings.ToValidUTF8(e.cause[:min(len(e.cause), maxCause)], "")
 	}
 	since := e.since
-	if e.stale != nil {
-		e.stale.Stop()
-	}
-	if failure != nil {
-		e.stale = time.AfterFunc(forgetAfter, e.forget)
-	}
+	e.stale.Reset(forgetAfter)
 	e.mu.Unlock()
 	e.metrics.Called(e.name, result, took)
 	e.metrics.CallLimit(e.name, limit)
 	e.metrics.CallsFailing(e.name, since)
 }
 
-// forget forgets that calls have failed.
+// forget forgets that calls have failed, forgetAfter the last call.
 func (e *Endpoint) forget() {
 	e.mu.Lock()
 	e.since, e.cause = time.Time{}, ""
