@@ -123,7 +123,7 @@ func (t *turn) show() {
 	if !t.pass.ended.IsZero() {
 		t.metrics.lastPass.Set(metrics.Timestamp(t.pass.ended))
 	}
-	if !t.newsUpTo.IsZero() {
+	if !t.now.IsZero() && !t.newsUpTo.IsZero() { // else the last value holds
 		t.metrics.unasked.Set(metrics.Timestamp(t.began.Add(t.oldestUnasked().Sub(t.now) + t.o.Every)))
 	}
 }

@@ -142,6 +142,8 @@ func TestLoop_TheGaugeShowsHowLateTheOldestOrderIsThatWasNotAsked(t *testing.T) 
 				w.process("a")
 				worst := w.watchGauge()
 				w.probe(3 * time.Minute)
+				w.change(func() { w.down = errBroken })
+				w.probe(3 * time.Minute)
 				w.change(func() {
 					expect.That(t, *worst <= time.Second, "the gauge is %v too low", *worst)
 				})
@@ -712,7 +714,7 @@ func gaugeOf(g prometheus.Gauge) time.Duration {
 	if err := g.Write(&m); err != nil {
 		panic(err)
 	}
-	if m.GetGauge().GetValue() == 0 {
+	if m.GetGauge().GetValue() <= 0 { // as the alert reads it
 		return 0
 	}
 	return max(0, time.Since(time.UnixMilli(int64(m.GetGauge().GetValue()*1000))))

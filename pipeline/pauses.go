@@ -90,11 +90,14 @@ func (a *App) knownPauses(ctx context.Context) ([]pausing.Pause, error) {
 	return a.conns.Store.Pauses(ctx)
 }
 
-// watchPauses updates the metric of the pauses until ctx ends.
+// watchPauses updates the metric of the pauses until ctx ends. Pauses that could not be read twice in a row are not known, and silence no alert.
 func (a *App) watchPauses(ctx context.Context) {
+	known := false
 	for a.conns.Store != nil && retry.Sleep(ctx, pauseMetricInterval) {
-		if on, err := a.knownPauses(ctx); err == nil { // else another metric reports the failure
+		on, err := a.knownPauses(ctx)
+		if err == nil || !known {
 			a.metrics.Paused(on)
 		}
+		known = err == nil
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -14,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -101,4 +103,26 @@ func TestPauses_WithoutADatabaseThereAreNone(t *testing.T) {
 	expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts")
 	var none []pausing.Pause
 	expect.Same(t, must.Get(s.app.knownPauses(t.Context()))(t), none, "pauses")
+}
+
+// While a pause counts as on, alerts about lateness are silent.
+func TestPauses_TheMetricForgetsThoseThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, r := must.Get(sqlite.Open(sqlite.Memory, nil))(t), testkit.NewMetrics()
+		must.Do(t, db.Migrate(t.Context()))
+		must.Get(db.Pause(t.Context(), "", time.Hour, "INC-1", false))(t)
+		a := must.Get(New(Options{Config: config.Default(), Connections: clients.Clients{Store: db}, Registerer: r}))(t)
+		defer a.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.watchPauses(ctx)
+		time.Sleep(time.Second)
+		for i, want := range []float64{0, 1, 1, 0} { // the second read and the third one fail
+			expect.Equal(t, r.Value("paused", "orders", "all"), want, "paused after %d reads", i)
+			if want == 1 {
+				db.Close()
+			}
+			time.Sleep(pauseMetricInterval)
+		}
+	})
 }

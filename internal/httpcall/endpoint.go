@@ -24,6 +24,9 @@ const (
 	openFor = 5 * time.Second
 	// maxPause limits how long a service may ask for no calls by Retry-After.
 	maxPause = 5 * time.Minute
+	// forgetAfter is after what time without a call nothing is known about a service. Others may have closed the orders of a compensator
+	// that failed to call it. The provider is asked about a pending order at least every 16.5 minutes.
+	forgetAfter = 20 * time.Minute
 )
 
 // Errors of Do in addition to the errors of its f. An error that wraps one of them also wraps
@@ -75,9 +78,10 @@ type Endpoint struct {
 
 	mu          sync.Mutex
 	window      AdaptiveTimeout
-	pausedUntil time.Time // end of a pause that the service asked for
-	since       time.Time // first of the current run of failed calls; zero: the last call succeeded
-	cause       string    // error of the last failed call
+	pausedUntil time.Time   // end of a pause that the service asked for
+	since       time.Time   // first of the current run of failed calls; zero: the last call succeeded
+	cause       string      // error of the last failed call
+	stale       *time.Timer // calls forget
 }
 
 // NewEndpoint returns an Endpoint with a name for metrics and errors. m may be nil.
@@ -86,6 +90,7 @@ func NewEndpoint(name string, m Metrics) *Endpoint {
 		m = NoMetrics{}
 	}
 	e := &Endpoint{name: name, metrics: m}
+	e.stale = time.AfterFunc(forgetAfter, e.forget)
 	e.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        name,
 		Timeout:     openFor,
@@ -202,14 +207,24 @@ func (e *Endpoint) record(result string, took time.Duration, failure error, what
 		e.cause = strings.ToValidUTF8(e.cause[:min(len(e.cause), maxCause)], "")
 	}
 	since := e.since
+	e.stale.Reset(forgetAfter)
 	e.mu.Unlock()
 	e.metrics.Called(e.name, result, took)
 	e.metrics.CallLimit(e.name, limit)
 	e.metrics.CallsFailing(e.name, since)
 }
 
+// forget forgets that calls have failed, forgetAfter the last call.
+func (e *Endpoint) forget() {
+	e.mu.Lock()
+	e.since, e.cause = time.Time{}, ""
+	e.mu.Unlock()
+	e.metrics.CallsFailing(e.name, time.Time{})
+	e.metrics.Breaker(e.name, BreakerClosed)
+}
+
 // Failing returns since when all calls have failed, and why the last one failed. The
-// zero time means that the last call succeeded, or that there was none.
+// zero time means that the last call succeeded, or that there was none for 20 minutes.
 func (e *Endpoint) Failing() (since time.Time, cause string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

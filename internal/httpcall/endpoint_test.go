@@ -211,11 +211,14 @@ func TestEndpoint_RespectsRetryAfter(t *testing.T) {
 	})
 }
 
-// failing records CallsFailing.
+// failing records CallsFailing and Breaker.
 type failing struct {
 	NoMetrics
 	since time.Time
+	state string
 }
+
+func (f *failing) Breaker(_, state string) { f.state = state }
 
 func (f *failing) CallsFailing(_ string, since time.Time) { f.since = since }
 
@@ -244,5 +247,21 @@ func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 		if err := call(); err != nil || !metrics.since.IsZero() {
 			t.Errorf("%v, calls fail since %v", err, metrics.since)
 		}
+	})
+}
+
+// Others may have closed the orders of a compensator since, so that it has nothing to call the service for.
+func TestEndpoint_AFailureIsForgottenIfNoCallFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := &failing{}
+		e := NewEndpoint("close", metrics)
+		for range failuresToOpen {
+			_ = e.Do(t.Context(), func(context.Context) error { return orderclose.ErrUnavailable })
+		}
+		time.Sleep(forgetAfter - time.Second)
+		expect.That(t, !metrics.since.IsZero() && metrics.state == BreakerOpen, "forgotten early: %+v", metrics)
+		time.Sleep(2 * time.Second)
+		since, _ := e.Failing()
+		expect.That(t, since.IsZero() && metrics.since.IsZero() && metrics.state == BreakerClosed, "not forgotten: %+v", metrics)
 	})
 }

@@ -110,5 +110,5 @@ func Timestamp(t time.Time) float64 {
 // value is a Timestamp.
 func CallsFailing(f *Factory) *prometheus.GaugeVec {
 	return f.GaugeVec("calls_failing_since_timestamp_seconds",
-		"Time since which every call of a service has failed, for any reason; 0 if the last call succeeded.", "endpoint")
+		"Time since which every call of a service has failed, for any reason; 0 if the last call succeeded, or was 20 minutes ago.", "endpoint")
 }

@@ -144,11 +144,11 @@ func (s *Store) KeepRechecked(ctx context.Context, name string, step time.Durati
 
 // TakeLease takes the lease of a name for a holder if nobody has it or it has ended, and makes it longer if the holder has it. It then
 // ends after expiry. held is false if another holder has it. The database's clock decides, and any proxy or pooler may be in between.
-// Each of its statements is a transaction.
+// Each of its statements is a transaction. A lease that ends later than twice expiry is from before the clock was set back.
 func (s *Store) TakeLease(ctx context.Context, name, holder string, expiry time.Duration) (held bool, err error) {
 	now, tx := s.Handle.Dialect.Millis(), s.Gorm.WithContext(ctx)
-	taken := tx.Exec("UPDATE leases SET holder = ?, until_ms = ? + ? WHERE name = ? AND (holder = ? OR until_ms < ?)",
-		holder, now, expiry.Milliseconds(), name, holder, now)
+	taken := tx.Exec("UPDATE leases SET holder = ?, until_ms = ? + ? WHERE name = ? AND (holder = ? OR until_ms < ? OR until_ms > ? + ?)",
+		holder, now, expiry.Milliseconds(), name, holder, now, now, 2*expiry.Milliseconds())
 	if held, err = taken.RowsAffected > 0, taken.Error; !held && err == nil {
 		var rows []int
 		rows, err = db.RowsOf(db.Own(tx), "SELECT CASE WHEN holder = ? THEN 1 ELSE 0 END FROM leases WHERE name = ?", []any{holder, name},

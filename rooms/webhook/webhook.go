@@ -197,13 +197,16 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 	return d - d/5 + rand.N(2*d/5)
 }
 
-// watch measures until ctx ends.
+// watch measures until ctx ends. While what waits cannot be read, events may have waited since the last look.
 func (s *sender) watch(ctx context.Context) {
+	since := time.Now() // when the oldest event that may wait was written
 	for ctx.Err() == nil {
 		now, err := s.state(ctx)
 		if err == nil {
 			s.metrics.set(now)
+			since = time.Now().Add(-now.Oldest)
 		} else if ctx.Err() == nil {
+			s.metrics.oldest.Set(time.Since(since).Seconds())
 			s.logger.Warn("waiting events cannot be counted, will retry", "err", err)
 		}
 		retry.Sleep(ctx, 10*s.poll)
@@ -223,7 +226,8 @@ func newMetrics(r prometheus.Registerer) (*senderMetrics, error) {
 		f.CounterVec("webhook_posts_total", "Requests with an event by result: accepted, failed.", "result"),
 		f.GaugeVec("webhook_waiting_events", "Events that were not accepted by what they wait for: first_attempt, next_attempt, earlier_event of "+
 			"their order. Counted up to 30,000; read every 10 s.", "for"),
-		f.Gauge("webhook_oldest_waiting_seconds", "Age of the oldest event that was not accepted, by the database's clock; read every 10 s."),
+		f.Gauge("webhook_oldest_waiting_seconds", "Age of the oldest event that was not accepted, by the database's clock; read every 10 s. While it cannot "+
+			"be read, the age that such an event may have."),
 		f.Gauge("webhook_other_reader", "1: another program took rows of outbox_events within the last ten minutes."),
 	}
 	for _, result := range []string{"accepted", "failed"} {

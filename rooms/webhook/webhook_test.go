@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -301,5 +302,18 @@ func TestSender_MarksLaterWhileTheDatabaseIsAway(t *testing.T) {
 		expect.Equal(t, r.now().Waiting, 0, "events that wait")
 		expect.That(t, strings.Contains(r.log.String(), "events cannot be read or marked"), "%s", r.log.String())
 		synctest.Wait()
+	})
+}
+
+// The alert on events that wait goes by this metric alone.
+func TestSender_EventsThatCannotBeReadCountAsWaiting(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		m, s := testkit.NewMetrics(), r.sender()
+		s.metrics = must.Get(newMetrics(m))(r)
+		defer testkit.Start(r.T, s.run)()
+		time.Sleep(time.Minute)
+		must.Do(r, r.Close())
+		time.Sleep(10 * time.Minute)
+		expect.Between(t, m.Value("webhook_oldest_waiting_seconds"), 580, 620, "seconds for which an event may wait")
 	})
 }

@@ -119,6 +119,8 @@ func leases(t *testing.T, s *shop) {
 	s.wantLease("b", time.Hour, false)
 	s.must(s.DropLease(t.Context(), "order-close/a", "a"))
 	s.wantLease("b", time.Hour, true)
+	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(3*time.Hour).UnixMilli())
+	s.wantLease("c", time.Hour, true) // the clock was set back since b took it
 	s.exec("UPDATE leases SET until_ms = ?", s.now().Add(-time.Millisecond).UnixMilli())
 	s.wantLease("a", time.Hour, true)
 	s.wantLease("b", time.Hour, false)
