@@ -146,6 +146,7 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 			"is character(36), and an id or SKU has to be text"},
 		{`ALTER TABLE "order" ALTER "expiresAt" TYPE date`, "", "", "a date does not say when the order is due"},
 		{`ALTER TABLE "order" ALTER "expiresAt" SET DEFAULT now()`, "", "", `ALTER COLUMN "expiresAt" DROP DEFAULT`},
+		{`CREATE DOMAIN made AS timestamptz DEFAULT now(); ALTER TABLE "order" ALTER "expiresAt" TYPE made`, "", "", "the present moment as its default"},
 		{`ALTER TABLE "order" ALTER "expiresAt" SET DEFAULT now() + interval '15 minutes'`, "", "", ""},
 		{"DROP INDEX order_due", "", "", `CREATE INDEX CONCURRENTLY "orderclose_overdue" ON "order" ("expiresAt", "id") WHERE "state" = 'PENDING'`},
 		{"", "id", "ID", "there is no column order.ID; write it as the database does: id"},
@@ -155,7 +156,7 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 		{`DROP TABLE "stockLevel"; CREATE TABLE "stockLevel" (sku uuid, free int, held int)`, "", "", `CREATE UNIQUE INDEX CONCURRENTLY ON "stockLevel" ("sku")`},
 		{`ALTER TABLE "order" ADD scanned int; CREATE TABLE logs (o uuid)`, "on_close", "UPDATE logs SET o = o WHERE o IN ({ids})",
 			"no index to find its rows of logs"},
-		{"CREATE VIEW used AS SELECT * FROM \"couponUse\"", "on_close", `UPDATE used SET used = false WHERE "orderId" IN ({ids})`, "writes to the view used"},
+		{"CREATE VIEW used AS SELECT * FROM \"couponUse\"", "on_close", `UPDATE Used SET used = false WHERE "orderId" IN ({ids})`, "writes to the view used"},
 		{`CREATE DOMAIN payno AS varchar(20); ALTER TABLE "order" ADD "payNo" payno`, "payment_id", "payNo", "ids of payments have up to 64 bytes"},
 		{`CREATE DOMAIN moment AS timestamptz(0); ALTER TABLE "order" ADD "changedAt" moment`, "lock", "changedAt", "is mapped with the precision us"},
 		{"", "on_close", "UPDATE gone SET o = o WHERE o IN ({ids})", "the database refuses the statement"},
@@ -311,6 +312,23 @@ func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 	for _, o := range out {
 		expect.That(t, o.Verdict == orderclose.NotFound, "%+v", o)
 	}
+}
+
+// PostgreSQL reads a name without quotes in lower case. A trigger of that table runs in the commit.
+func TestPostgres_ATriggerOfATableOfOnCloseIsSeen(t *testing.T) {
+	onPostgres(t, aTriggerOfATableOfOnCloseIsSeen)
+}
+
+func aTriggerOfATableOfOnCloseIsSeen(t *testing.T) {
+	shop := postgresShops(t)[1]
+	shop.Mapping.OnClose = []string{"UPDATE Shop.Coupons SET used = 0 WHERE order_id IN ({ids})"}
+	s := openShop(t, ownDatabase(t), shop,
+		"INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02', '2026-01-02')",
+		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1)",
+		"CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE shop.orders SET status = 'unpaid'; RETURN NEW; END $$",
+		"CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.coupons DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION undo()")
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
+	expect.Says(t, err, "orders do not have the status", "a close")
 }
 
 // By rule, an order that is created at infinity is never due, and the rest of its batch closes.

@@ -83,9 +83,9 @@ const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a
 	" CASE WHEN l.collisdeterministic THEN '' ELSE COALESCE(l.collname, '') END AS collation," +
 	" NOT a.attnotnull AS nullable, NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' AS has_default, a.attgenerated <> '' AS generated," +
 	" a.attidentity <> '' OR COALESCE(pg_get_expr(d.adbin, d.adrelid), '') LIKE 'nextval(%' AS numbered," +
-	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '')" +
+	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), own.typdefault, '')" +
 	" ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)'" +
-	" AND pg_get_expr(d.adbin, d.adrelid) !~ ' [+-] ' AS default_now," + // a time to come, such as now() + interval '15 minutes', is not now
+	" AND COALESCE(pg_get_expr(d.adbin, d.adrelid), own.typdefault) !~ ' [+-] ' AS default_now," + // now() + interval '15 minutes' is not now
 	" COALESCE((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid)::text, '[]') AS labels," +
 	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid" +
 	" AND a.attnum = ANY (f.conkey)), '') AS refers_to," +
