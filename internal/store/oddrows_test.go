@@ -86,6 +86,20 @@ func TestCloseOrders_AnOrderThatFailsInALaterRoundIsAlone(t *testing.T) {
 	})
 }
 
+// A unique index of a table is none of its heirs: one SKU of an order has two rows, and another one has none.
+func TestPostgres_ARowOfAnHeirIsNotThatOfAnotherSKU(t *testing.T) {
+	onPostgres(t, func(t *testing.T) {
+		s := openMigrated(t, store.Options{})
+		exec(t, s.DB(), "INSERT INTO stock (sku_id, available, reserved) VALUES ('twice', 100, 5), ('gone', 100, 5)")
+		overdueWith(t, s, "a", shopdb.Item{SKU: "twice", Quantity: 1}, shopdb.Item{SKU: "gone", Quantity: 1})
+		exec(t, s.DB(), "CREATE TABLE stock_part () INHERITS (stock)")
+		exec(t, s.DB(), "INSERT INTO stock_part SELECT * FROM stock WHERE sku_id = 'twice'")
+		exec(t, s.DB(), "DELETE FROM stock WHERE sku_id = 'gone'")
+		out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}})
+		expect.That(t, err != nil, "%+v", out)
+	})
+}
+
 // The name of a table of stock is written in two ways.
 func TestCheckMapping_RefusesATableOfStockUnderTwoNames(t *testing.T) {
 	eachDatabase(t, func(t *testing.T) {

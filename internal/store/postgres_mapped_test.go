@@ -146,6 +146,7 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 			"is character(36), and an id or SKU has to be text"},
 		{`ALTER TABLE "order" ALTER "expiresAt" TYPE date`, "", "", "a date does not say when the order is due"},
 		{`ALTER TABLE "order" ALTER "expiresAt" SET DEFAULT now()`, "", "", `ALTER COLUMN "expiresAt" DROP DEFAULT`},
+		{`CREATE DOMAIN made AS timestamptz DEFAULT now(); ALTER TABLE "order" ALTER "expiresAt" TYPE made`, "", "", "the present moment as its default"},
 		{`ALTER TABLE "order" ALTER "expiresAt" SET DEFAULT now() + interval '15 minutes'`, "", "", ""},
 		{"DROP INDEX order_due", "", "", `CREATE INDEX CONCURRENTLY "orderclose_overdue" ON "order" ("expiresAt", "id") WHERE "state" = 'PENDING'`},
 		{"", "id", "ID", "there is no column order.ID; write it as the database does: id"},
@@ -155,6 +156,9 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 		{`DROP TABLE "stockLevel"; CREATE TABLE "stockLevel" (sku uuid, free int, held int)`, "", "", `CREATE UNIQUE INDEX CONCURRENTLY ON "stockLevel" ("sku")`},
 		{`ALTER TABLE "order" ADD scanned int; CREATE TABLE logs (o uuid)`, "on_close", "UPDATE logs SET o = o WHERE o IN ({ids})",
 			"no index to find its rows of logs"},
+		{"CREATE VIEW used AS SELECT * FROM \"couponUse\"", "on_close", `UPDATE Used SET used = false WHERE "orderId" IN ({ids})`, "writes to the view used"},
+		{`CREATE DOMAIN payno AS varchar(20); ALTER TABLE "order" ADD "payNo" payno`, "payment_id", "payNo", "ids of payments have up to 64 bytes"},
+		{`CREATE DOMAIN moment AS timestamptz(0); ALTER TABLE "order" ADD "changedAt" moment`, "lock", "changedAt", "is mapped with the precision us"},
 		{"", "on_close", "UPDATE gone SET o = o WHERE o IN ({ids})", "the database refuses the statement"},
 	} {
 		shop := postgresShops(t)[0]
@@ -166,6 +170,10 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 			m.Status.From = mapping.TextValue(c.to)
 		case "uuid":
 			m.ID.Type = mapping.KeyType(c.to)
+		case "payment_id":
+			m.PaymentID = c.to
+		case "lock":
+			m.Lock = &mapping.TimeColumn{Column: c.to, Type: mapping.TimestampTZ, Precision: mapping.Micros}
 		case "on_close":
 			m.OnClose = []string{c.to}
 		}
@@ -261,9 +269,13 @@ func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 		"CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
 		`CREATE TRIGGER order_touch BEFORE UPDATE ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
 		`CREATE TRIGGER order_made BEFORE INSERT ON "order" FOR EACH ROW EXECUTE FUNCTION touch()`,
+		`CREATE TABLE held_level () INHERITS ("stockLevel")`,
+		"CREATE TRIGGER held_touch BEFORE UPDATE ON held_level FOR EACH ROW EXECUTE FUNCTION touch()",
+		`CREATE RULE level_kept AS ON UPDATE TO "stockLevel" DO INSTEAD NOTHING`,
 		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`)
 	hints := must.Get(s.MappingHints(t.Context()))(t)
-	for _, want := range []string{"fires the triggers of table order: order_touch; make", "not every close changes the column updated_at",
+	for _, want := range []string{"fires the triggers of table order: order_touch; make", "table stockLevel: held_touch, level_kept; make",
+		"not every close changes the column updated_at",
 		`no order has the status "PENDING"`} {
 		expect.That(t, strings.Contains(strings.Join(hints, "\n"), want), "%q; want %q", hints, want)
 	}
@@ -300,4 +312,39 @@ func anIdBeyondTheTypeIntegerIsNotFound(t *testing.T) {
 	for _, o := range out {
 		expect.That(t, o.Verdict == orderclose.NotFound, "%+v", o)
 	}
+}
+
+// PostgreSQL reads a name without quotes in lower case. A trigger of that table runs in the commit.
+func TestPostgres_ATriggerOfATableOfOnCloseIsSeen(t *testing.T) {
+	onPostgres(t, aTriggerOfATableOfOnCloseIsSeen)
+}
+
+func aTriggerOfATableOfOnCloseIsSeen(t *testing.T) {
+	shop := postgresShops(t)[1]
+	shop.Mapping.OnClose = []string{"UPDATE Shop.Coupons SET used = 0 WHERE order_id IN ({ids})"}
+	s := openShop(t, ownDatabase(t), shop,
+		"INSERT INTO shop.orders (id, status, placed, pay_until) VALUES (1, 'unpaid', '2026-01-02', '2026-01-02')",
+		"INSERT INTO shop.coupons (order_id, used) VALUES (1, 1)",
+		"CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE shop.orders SET status = 'unpaid'; RETURN NEW; END $$",
+		"CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.coupons DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION undo()")
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
+	expect.Says(t, err, "orders do not have the status", "a close")
+}
+
+// By rule, an order that is created at infinity is never due, and the rest of its batch closes.
+func TestPostgres_AnOrderOfInfinityIsNeverDue(t *testing.T) {
+	onPostgres(t, anOrderOfInfinityIsNeverDue)
+}
+
+func anOrderOfInfinityIsNeverDue(t *testing.T) {
+	s := openShop(t, ownDatabase(t), postgresShopsByRule(t)[0])
+	s.UseDelays(orderclose.Delays{Default: time.Hour})
+	must.Do(t, s.RecordDelays(t.Context()))
+	var reqs []orderclose.CloseRequest
+	for i, created := range []string{"2020-01-01", "infinity", "-infinity"} {
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: "00000000-0000-0000-0000-00000000000" + strconv.Itoa(i)})
+		exec(t, s.DB(), `INSERT INTO "order" (id, state, "createdAt") VALUES ('`+reqs[i].OrderID+"', 'PENDING', '"+created+"')")
+	}
+	out := must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs))(t)
+	expect.That(t, out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.NotDue && out[2].Verdict == orderclose.NotDue, "%+v", out)
 }

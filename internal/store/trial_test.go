@@ -47,6 +47,7 @@ func trialWithTriggers(t *testing.T) {
 	trialSays(t, s, false, "orders.items: closing order \"1\" fails: lines_wrong: order \"1\" holds -1 of SKU \"10\"")
 	got := texts(t, s, "SELECT state FROM t_order UNION ALL SELECT CONCAT(free, '') FROM t_goods_stock UNION ALL SELECT id FROM log")
 	expect.That(t, got == "5, WAIT_PAY", "trials left %s", got)
+	exec(t, s.DB(), "UPDATE t_order_line SET num = 2")
 	reader, change := newUser(t, s, dsn)
 	change("GRANT", "SELECT ON *")
 	trialSays(t, open(t, store.Options{DSN: reader, Orders: shop.Mapping}), true, "this user may not close orders")

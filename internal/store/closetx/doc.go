@@ -5,9 +5,9 @@
 //  1. read the pauses;
 //  2. lock the orders' rows in id order, without those that other transactions lock, and read
 //     their status, their due time and the database's clock;
-//  3. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
-//  4. lock and read the lines of the orders that were closed; if another transaction locks a line, the
+//  3. lock and read the lines of the orders to close; if another transaction locks a line, the
 //     transaction is tried again without its order;
+//  4. compare-and-set UNPAID to CLOSED where the due time is not after that clock: a trigger that changes lines comes too late;
 //  5. insert their receipts, whose unique key ensures that stock is released
 //     once, run the user's statements (Mapping.OnClose), and insert the events into the outbox;
 //  6. release the stock last, summed per SKU: rows that many orders share are locked briefly.

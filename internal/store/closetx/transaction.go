@@ -80,20 +80,20 @@ func (c *closing) add(later *closing) {
 // write makes all changes of a close.
 func (c *closing) write() error {
 	returned, moved := Returns{}, c.S.newMoves()
-	c.step = "status"
-	for _, t := range sorted(c.won) {
-		if err := c.mark(t); err != nil {
-			return fmt.Errorf("mark as closed: %w", err)
-		}
-	}
 	c.step = "items"
-	for _, t := range sorted(c.won) {
+	for _, t := range sorted(c.won) { // before the mark, whose triggers may change lines
 		if err := c.S.returnLines(c.Tx, t, c.won[t], returned, moved); err != nil {
 			return err
 		}
 		c.all = append(c.all, c.won[t]...)
 	}
 	slices.Sort(c.all)
+	c.step = "status"
+	for _, t := range sorted(c.won) {
+		if err := c.mark(t); err != nil {
+			return fmt.Errorf("mark as closed: %w", err)
+		}
+	}
 	c.step = "table"
 	if err := c.receipts(returned); err != nil { //mutant:receipt-without-lines
 		return fmt.Errorf("write receipts: %w", err)

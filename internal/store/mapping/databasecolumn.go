@@ -330,6 +330,9 @@ func (c Column) same(a, b Value) bool {
 	return strings.EqualFold(x, y)
 }
 
+// digits is how to write the precision of a column.
+const digits = "write s for DATETIME, ms for DATETIME(3), us for DATETIME(6), in PostgreSQL us unless the type has a precision"
+
 // timeColumn checks that the type of a column fits its mapping.
 func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	c, ok := d.column(path+".column", m.Column)
@@ -357,7 +360,9 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 			"seconds would be read as milliseconds, in 1970", "write type: unix_s")
 	case c.Digits > m.Precision.digits() && m.Precision != "":
 		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision),
-			"orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6), "+
-				"in PostgreSQL us unless the type has a precision")
+			"orders would be closed up to one step early, or not be found", digits)
+	case c.Digits < m.Precision.digits() && strings.HasSuffix(path, "lock"):
+		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision),
+			"one step more is rounded off, and code that compares the column overwrites a close", digits)
 	}
 }

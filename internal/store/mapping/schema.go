@@ -38,7 +38,7 @@ type Column struct {
 	DefaultNow bool   // an INSERT that leaves it out writes the present time
 	OnUpdate   bool   // the database sets it to the present time with each UPDATE
 	Generated  bool   // the database computes it
-	Expression string // of a generated column, in lower case, with names in backquotes; empty: not generated
+	Expression string // of a generated column and of those that it names, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
 	RefersTo   string // the table that a foreign key of the column refers to; empty: none
 	Name       string // as the database writes it; empty: the database ignores its case
@@ -94,13 +94,13 @@ func (t Table) zoneDependence(c Column) string {
 	if t.Postgres {
 		return "" // it refuses such columns
 	}
-	other := "datetime"
+	other := []string{"datetime", "date"}
 	if c.Type == "datetime" {
-		other = "timestamp"
+		other = []string{"timestamp"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
-		if t.Columns[name].Type == other && strings.Contains(c.Expression, "`"+name+"`") {
-			return "the " + strings.ToUpper(other) + " column " + name
+		if of := t.Columns[name]; slices.Contains(other, of.Type) && strings.Contains(c.Expression, "`"+name+"`") {
+			return "the " + strings.ToUpper(of.Type) + " column " + name
 		}
 	}
 	if c.Type == "datetime" && strings.Contains(c.Expression, "from_unixtime") {

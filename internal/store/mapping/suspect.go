@@ -36,6 +36,9 @@ func (m *Mapping) CheckOnClose(path, statement string, schema Schema) []Problem 
 	d := databaseChecker{name: name, table: t}
 	d.transactional(path, "the statement writes to table "+name+" of the engine",
 		"its changes would stay when a close fails, and be made again by the next attempt")
+	if t.View {
+		d.reportHarm(path, "the statement writes to the view "+name, "a mapped table may be behind it, or one without transactions", "write to the table behind it")
+	}
 	_, orders := Split(m.Orders)
 	what := ""
 	switch c, ok := t.column(column); {

@@ -37,9 +37,9 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 	if t.Columns, err = describeColumns(tx, f.OID); err == nil {
 		t.Indexes, err = describeIndexes(tx, f.OID)
 	}
-	if err == nil { // 16: it fires on UPDATE
-		err = tx.Raw("SELECT tgname FROM pg_trigger WHERE tgrelid = ? AND NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0 ORDER BY tgname",
-			f.OID).Scan(&t.Triggers).Error
+	if err == nil { // 16: it fires on UPDATE, as a rule of the type 2
+		err = tx.Raw(written("?")+"SELECT tgname FROM pg_trigger JOIN written ON tgrelid = id WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0"+
+			" UNION SELECT rulename FROM pg_rewrite JOIN written ON ev_class = id WHERE ev_type = '2' ORDER BY 1", f.OID).Scan(&t.Triggers).Error
 	}
 	return t, err == nil, err
 }
@@ -48,15 +48,21 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
-// CountTriggers writes an expression: how many triggers tables, their partitions and their heirs have that are the user's or run in the commit.
+// written begins a query with the ids of tables, and of their partitions and heirs.
+func written(tables string) string {
+	return "WITH RECURSIVE written AS (SELECT unnest(ARRAY[" + tables + "])::oid AS id UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id) "
+}
+
+// CountTriggers writes an expression: how many triggers tables, their partitions and their heirs have that are the user's or run in the commit, how
+// many rules, which rewrite statements, and how many heirs, to which the unique index of a table does not extend.
 func CountTriggers(tables []string) string {
 	ids := make([]string, len(tables))
 	for i, name := range tables {
 		ids[i] = "to_regclass('\"" + strings.ReplaceAll(name, ".", "\".\"") + "\"')"
 	}
-	return "(WITH RECURSIVE written AS (SELECT unnest(ARRAY[" + strings.Join(ids, ", ") + "])::oid AS id" +
-		" UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id)" +
-		" SELECT COUNT(*) FROM pg_trigger JOIN written ON tgrelid = id WHERE tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D')"
+	return "(" + written(strings.Join(ids, ", ")) + "SELECT COUNT(*) + (SELECT COUNT(*) FROM pg_rewrite JOIN written ON ev_class = id)" +
+		" + (SELECT COUNT(*) FROM pg_inherits JOIN written ON inhparent = id JOIN pg_class ON oid = inhrelid WHERE NOT relispartition)" +
+		" FROM pg_trigger JOIN written ON tgrelid = id WHERE tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D')"
 }
 
 // HidesReceipts is an expression: whether row-level security may hide rows that tell what became of a payment. The order's own row may be
@@ -72,14 +78,14 @@ func RowSecurity(tx *gorm.DB, schema, table string) (active bool, err error) {
 // columnsQuery reads the columns of a table. A domain has the type that it is based on. sources has the columns
 // from which a generated column is computed.
 const columnsQuery = "SELECT a.attname AS name, y.typname AS type, format_type(a.atttypid, a.atttypmod) AS definition, y.typtype = 'e' AS is_enum," +
-	" CASE WHEN y.typname IN ('varchar', 'bpchar') THEN GREATEST(a.atttypmod - 4, 0) ELSE 0 END AS length," +
-	" CASE WHEN y.typname IN ('timestamp', 'timestamptz') THEN CASE WHEN a.atttypmod < 0 THEN 6 ELSE a.atttypmod END ELSE 0 END AS digits," +
+	" CASE WHEN y.typname IN ('varchar', 'bpchar') THEN GREATEST(a.atttypmod - 4, own.typtypmod - 4, 0) ELSE 0 END AS length," +
+	" CASE WHEN y.typname IN ('timestamp', 'timestamptz') THEN COALESCE(NULLIF(GREATEST(a.atttypmod, own.typtypmod), -1), 6) ELSE 0 END AS digits," +
 	" CASE WHEN l.collisdeterministic THEN '' ELSE COALESCE(l.collname, '') END AS collation," +
 	" NOT a.attnotnull AS nullable, NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' AS has_default, a.attgenerated <> '' AS generated," +
 	" a.attidentity <> '' OR COALESCE(pg_get_expr(d.adbin, d.adrelid), '') LIKE 'nextval(%' AS numbered," +
-	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), '')" +
+	" a.attgenerated = '' AND COALESCE(pg_get_expr(d.adbin, d.adrelid), own.typdefault, '')" +
 	" ~* '^[(]*(current_timestamp|localtimestamp|now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)([(]|$)'" +
-	" AND pg_get_expr(d.adbin, d.adrelid) !~ ' [+-] ' AS default_now," + // a time to come, such as now() + interval '15 minutes', is not now
+	" AND COALESCE(pg_get_expr(d.adbin, d.adrelid), own.typdefault) !~ ' [+-] ' AS default_now," + // now() + interval '15 minutes' is not now
 	" COALESCE((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid)::text, '[]') AS labels," +
 	" COALESCE((SELECT MIN(f.confrelid::regclass::text) FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = a.attrelid" +
 	" AND a.attnum = ANY (f.conkey)), '') AS refers_to," +

@@ -114,6 +114,7 @@ func (s *Checker) CheckOnClose(ctx context.Context) (problems []mapping.Problem,
 			problems = append(problems, mapping.Problem{Path: path, What: "the statement has no index to find its rows of " + scanned,
 				Why: "each close would read and lock the whole table", Fix: "add an index on the columns of its condition; EXPLAIN shows the plan"})
 		}
+		statement = s.Dialect.Folded(statement)
 		written, _, _ := mapping.OnCloseTable(statement)
 		schema, err := s.Describe(ctx, written)
 		if err != nil {

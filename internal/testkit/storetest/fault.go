@@ -50,6 +50,10 @@ func (s *shop) trigger(head, body string) (drop func()) {
 	case store.MySQL:
 		s.exec("CREATE TRIGGER planted " + head + " FOR EACH ROW " + body)
 	case store.Postgres:
+		if strings.HasPrefix(head, "RULE") {
+			s.exec("CREATE " + head + " DO INSTEAD " + body)
+			return func() { s.exec("DROP RULE planted ON stock") }
+		}
 		kind := "TRIGGER"
 		if strings.Contains(head, "DEFERRABLE") {
 			kind = "CONSTRAINT TRIGGER"
@@ -90,6 +94,7 @@ var laterTriggers = map[store.DialectName][]struct{ head, body, says string }{
 		{"BEFORE UPDATE ON stock", "NEW.available := LEAST(NEW.available, 997)", caps},
 		{"AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED", "UPDATE stock SET available = 900 WHERE available > 900", caps},
 		{"BEFORE UPDATE ON stock_part", "NEW.available := LEAST(NEW.available, 997)", caps},
+		{"RULE planted AS ON UPDATE TO stock", "UPDATE stock_part SET available = LEAST(NEW.available, 997) WHERE sku_id = NEW.sku_id", caps},
 	},
 	store.SQLite: {
 		{"AFTER UPDATE ON orders WHEN NEW.status <> 0", "UPDATE orders SET status = 0 WHERE id = NEW.id", keeps},

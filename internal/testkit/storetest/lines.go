@@ -20,6 +20,7 @@ import (
 
 var linePromises = []promise[shop]{
 	{name: "ALineRemovedDuringACloseIsReturnedOnce", test: lineRemoved, tags: Dialect},
+	{name: "LinesThatATriggerOfOrdersRemovesAreReturned", test: linesRemovedByTrigger, tags: Dialect},
 	{name: "ALineAddedDuringACloseIsReturned", test: lineAdded, tags: Dialect | Settings},
 	{name: "LinesAndOrdersLockedInAnyOrderEndRight", test: linesInAnyOrder, tags: Dialect},
 	{name: "ARowOfStockThatIsLockedForLongDelaysItsOrdersOnly", test: stockLockedForLong, tags: Dialect},
@@ -96,6 +97,16 @@ func lineRemoved(t *testing.T, s *shop) {
 	want(t, "verdicts", verdicts(out), []string{"o closed"})
 	want(t, "stock", s.stock(), []string{"ink 991 9", "nib 991 9"})
 	want(t, "ledger", s.ledger(), []string{"o nib close 1"})
+}
+
+// A trigger of the shop removes the lines of an order that is closed. The order held its stock until then.
+func linesRemovedByTrigger(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("o", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 3})
+	defer s.trigger("AFTER UPDATE ON orders", "DELETE FROM order_items WHERE order_id = NEW.id")()
+	want(t, "verdicts", verdicts(s.close("o")), []string{"o closed"})
+	want(t, "stock", s.stock(), []string{"ink 1000 0"})
+	want(t, "ledger", s.ledger(), []string{"o ink close 3"})
 }
 
 func lineAdded(t *testing.T, s *shop) {

@@ -122,6 +122,15 @@ func (d Dialect) Literal(value any) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }
 
+// Folded returns a statement with its names as the database reads them: PostgreSQL, in lower case without quotes. Its texts may change too.
+func (d Dialect) Folded(statement string) string {
+	parts := strings.Split(statement, `"`)
+	for i := 0; d.Name == Postgres && i < len(parts); i += 2 { // outside of quotes
+		parts[i] = strings.ToLower(parts[i])
+	}
+	return strings.Join(parts, `"`)
+}
+
 // Replace returns an INSERT of one row that takes the place of the row with the same key, which is the first
 // columns of the table.
 func (d Dialect) Replace(table string, keys int, columns ...string) string {

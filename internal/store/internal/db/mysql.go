@@ -168,7 +168,22 @@ func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error)
 	for _, c := range all {
 		columns[c.Name] = c.Column
 	}
+	for name, c := range columns {
+		c.Expression = expanded(columns, c.Expression)
+		columns[name] = c
+	}
 	return columns, err
+}
+
+// expanded adds to an expression those of the generated columns that it names.
+func expanded(columns map[string]mapping.Column, expression string) string {
+	all := expression
+	for name, c := range columns {
+		if c.Expression != "" && strings.Contains(expression, "`"+name+"`") {
+			all += " " + expanded(columns, c.Expression)
+		}
+	}
+	return all
 }
 
 // usedIndexes holds conditions on information_schema.statistics that select indexes in use, by

@@ -19,7 +19,7 @@ var PostgresDialect = Dialect{
 	Millis: func() any {
 		return gorm.Expr("CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)")
 	},
-	MicrosSQL:  "CAST(extract(epoch FROM %s) * 1000000 AS bigint)",
+	MicrosSQL:  "CAST(extract(epoch FROM CASE WHEN isfinite(%[1]s) THEN %[1]s END) * 1000000 AS bigint)",
 	TimeLayout: "2006-01-02 15:04:05.000+00",
 	Fault:      ServerFault,
 	ReleaseStock: func(s *mapping.Stock, n int) string {

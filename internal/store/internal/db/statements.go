@@ -332,7 +332,7 @@ func (q *statements) triggers(orders string) string {
 		written = append(written, s.Table)
 	}
 	for _, statement := range q.M.OnClose {
-		if name, _, _ := mapping.OnCloseTable(statement); name != "" {
+		if name, _, _ := mapping.OnCloseTable(q.D.Folded(statement)); name != "" {
 			written = append(written, name)
 		}
 	}

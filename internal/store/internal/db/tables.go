@@ -55,7 +55,7 @@ func (s *Handle) HiddenRows(ctx context.Context) (problems []mapping.Problem, er
 		names = append(names, stock.Table)
 	}
 	for _, statement := range s.Q.M.OnClose {
-		written, _, _ := mapping.OnCloseTable(statement)
+		written, _, _ := mapping.OnCloseTable(s.Dialect.Folded(statement))
 		names = append(names, written)
 	}
 	slices.Sort(names)
