@@ -1,6 +1,7 @@
 package propose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -38,7 +39,7 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 		t.Precision, ok = map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)], true
 	}
 	if t.Type == mapping.DateTime {
-		t.Zone = p.created.Zone
+		t.Zone = cmp.Or(p.created.Zone, p.a.Zone)
 	}
 	t.decode()
 	return t, ok
@@ -46,15 +47,14 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 
 // unit returns the unit of unix times; false: they are none.
 func unit(values []any) (mapping.TimeType, bool) {
-	n, seconds, millis := 0, 0, 0
+	n, seconds, millis := len(values), 0, 0
 	for _, v := range values {
-		x := number(v)
-		if x != 0 {
-			n++
-		}
-		if x > 9e8 && x < 5e9 {
+		switch x := number(v); {
+		case x == 0:
+			n--
+		case x > 9e8 && x < 5e9:
 			seconds++
-		} else if x > 9e11 && x < 5e12 {
+		case x > 9e11 && x < 5e12:
 			millis++
 		}
 	}
@@ -95,32 +95,20 @@ func (p *Proposal) chooseCreated() {
 		if len(c.rows) == 0 && isInteger(c) {
 			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", p.table.Name, c.Name)
 		}
-		if at := created.in(2); created.Type != mapping.DateTime && at.After(p.f.Now.Add(10*time.Minute)) {
-			p.doubt("%s has times in the future, such as %s: the shop's connections have another time zone than %s says, and orders would close late", c.Name,
-				at.Format(time.RFC3339), created.Type)
-		}
-		switch created.Type {
-		case mapping.DateTime:
+		if created.Type == mapping.DateTime {
 			p.chooseZone()
 			p.created.decode()
-			if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
-				p.doubt("in the zone %s, %s has times in the future, such as %s: orders would close late, or it is no time of creation", p.created.Zone, c.Name,
-					at.Format(time.RFC3339))
-			}
-		case mapping.UnixSeconds:
-			p.created.why += ", seconds since 1970 by its values"
-		case mapping.UnixMillis:
-			p.created.why += ", milliseconds since 1970 by its values"
+		} else if isInteger(c) {
+			p.created.why += ", " + string(created.Type) + " by its values"
+		}
+		if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
+			p.doubt("%s has times in the future, such as %s: the shop writes in another time zone than %s, and orders would close late, or it is no time of creation",
+				c.Name, at.Format(time.RFC3339), cmp.Or(p.created.Zone, string(created.Type)))
 		}
 		return
 	}
 	p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
 		"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
-}
-
-// noDST says that an offset alone is enough: no region that has it changes its clocks.
-func noDST(offset time.Duration) bool {
-	return offset == 0 || offset >= 4*time.Hour && offset <= 9*time.Hour+30*time.Minute && offset != 5*time.Hour
 }
 
 // chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
@@ -168,17 +156,13 @@ func (p *Proposal) chooseZone() {
 		ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
 		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
-	case !noDST(offset):
+	case offset != 0 && (offset < 4*time.Hour || offset > 9*time.Hour+30*time.Minute || offset == 5*time.Hour):
 		ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
-		now := p.f.Now.Add(offset).Format("15:04")
-		if offset == 0 {
-			p.doubt("by its newest rows, %s is written in UTC: in a place that has summer time, such as London, answer --zone Europe/London", p.created.Column)
-		} else {
-			p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, answer --zone", p.created.Column, zone, now)
-		}
+		p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, or if the place has summer time, as London has, answer --zone", p.created.Column,
+			zone, p.f.Now.Add(offset).Format("15:04"))
 	}
 }
 
@@ -323,7 +307,7 @@ func (p *Proposal) chooseDelay() {
 	then, _ := usualDelay(waiting, ended, newest)
 	slices.Sort(took)
 	recent, before := within(others, p.f.Now, -1<<62, d), within(others, p.f.Now, d, 2*d)
-	burst := recent >= 20 && before*4 < recent // many orders came at once: the age of the unpaid ones is that of the rush
+	burst := recent >= 20 && before*4 < recent || n < 100 && before*4 < max(recent, 4) // a rush may have begun then; the edge of many orders is sharper
 	known := len(took) < 20 || took[len(took)/2] <= d+d/4+time.Minute
 	if then == d && d > 0 && !burst && known {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
@@ -360,10 +344,14 @@ func usualDelay(waiting, ended []time.Time, now time.Time) (delay time.Duration,
 	for _, d := range delays {
 		d *= time.Minute
 		n := within(waiting, now, -time.Minute, d)
+		if n < 20 || n*10 < len(waiting)*8 {
+			continue
+		}
 		few := within(waiting, now, d, 2*d)*5 < within(waiting, now, d/2, d)
-		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, now, d*4/5, d) > 0 && few && within(ended, now, d, 1<<62) > 0 {
+		if few && within(waiting, now, d-max(d/10, 4*d/time.Duration(n)), d) > 0 && within(ended, now, d, 1<<62) > 0 {
 			return d, n
 		}
+		break
 	}
 	return 0, 0
 }
