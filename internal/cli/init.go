@@ -112,11 +112,13 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 	}
 	r := initResult{Proposal: p}
 	switch {
+	case ctx.Err() != nil:
+		return interrupted(ctx, ctx.Err())
 	case p.Refused != "":
 		return Exit(Findings, errors.New(p.Refused))
 	case len(p.Questions) > 0:
 		return c.answer(r, nil, func(w io.Writer) { fmt.Fprint(w, asked(p.Questions)) },
-			Exit(Findings, fmt.Errorf("%d questions are open: answer them by flags", len(p.Questions))))
+			Exit(Findings, errors.New("questions are open: answer them by flags")))
 	}
 	if r.Problems, err = c.checkProposal(ctx, servers, p); err != nil {
 		return err

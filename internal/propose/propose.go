@@ -155,11 +155,9 @@ func (p *Proposal) chooseTable() {
 
 // evidence is why a table may be that of the orders, and how many rows it has.
 func (c candidate) evidence() string {
-	size := "not read"
-	if c.all {
-		size = fmt.Sprintf("%d rows", c.rows)
-	} else if c.read {
-		size = fmt.Sprintf("more than %d rows", c.rows)
+	size := map[bool]string{true: "", false: "more than "}[c.all] + fmt.Sprintf("%d rows", c.rows)
+	if !c.read {
+		size = "not read"
 	}
 	return strings.Join(c.reasons, ", ") + "; " + size
 }

@@ -234,7 +234,7 @@ const columns = " (id BIGINT PRIMARY KEY, status VARCHAR(20) NOT NULL, created_a
 
 // TestPropose_HostileSchemasAreAskedOrRefused: what looks like a shop of another kind is not guessed.
 func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
-	carts := []group{{"cart", 200, 0, 9000, false}, {"payment", 40, 0, 30, false}, {"complete", 200, 0, 9000, true}, {"canceled", 50, 0, 9000, true}}
+	carts := []group{{"cart", 200, 0, 9000, false}, {"payment", 40, 0, 30, false}, {"complete", 200, 0, 9000, true}, {"canceled", 50, 0, 9000, false}}
 	never := []group{{"pending", 300, 0, 90_000, true}, {"completed", 100, 3000, 90_000, true}, {"canceled", 50, 3000, 90_000, true}}
 	waiting, before := group{"unpaid", 40, 0, 30, false}, []group{{"paid", 100, 3000, 90_000, true}, {"closed", 100, 3000, 90_000, false}}
 	usual := append([]group{waiting, {"paid", 60, 0, 60, true}}, before...)
@@ -259,6 +259,7 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 		{"a key that is padded", "postgres", []string{strings.Replace(orders, "BIGINT", "CHAR(36)", 1)}, usual, Answers{}, "refused: orders.id is char"},
 		{"carts in the table of orders", "", placed, carts, Answers{}, "payment: carts"},
 		{"a cart by name", "", placed, carts, Answers{Unpaid: "payment"}, "those rows are carts"},
+		{"a time of delivery", "", placed, append([]group{{"pending", 40, 0, 9000, false}}, carts...), Answers{Unpaid: "pending"}, "Flag:delay"},
 		{"nothing waits", "", noMark, never, Answers{}, "refused: no order of orders seems to wait"},
 		{"nothing waits, and it is answered", "", noMark, never, Answers{Unpaid: "pending"}, `doubts: ["no order of orders seems to wait`},
 	} {

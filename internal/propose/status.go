@@ -168,18 +168,17 @@ func inOrder(a, b string) int {
 	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
-// markCarts marks the values of carts, if carts and orders are one table: no cart has a time that all orders have.
+// markCarts marks the values of carts, if carts and orders are one table: no cart has the time when an order is placed.
 func (p *Proposal) markCarts(s statusColumn) {
 	c := p.table.first("placed")
-	if c == nil {
-		return
-	}
-	placed, _, _ := s.count(func(row int) bool { return holds(c.rows[row]) })
-	cart := func(v value) bool { return v.rows > 0 && placed[v.text] == 0 }
+	placed, _, _ := s.count(func(row int) bool { return c != nil && holds(c.rows[row]) })
+	cart := func(v value) bool { return v.rows > 0 && placed[v.text] == 0 && !v.ended() }
 	named := func(v value) bool { return cart(v) && has(tokens(v.text+" "+v.label), "cartWords") }
-	ended := func(v value) bool { return cart(v) && v.ended() } // then it is the time of a delivery
+	order := func(v value) bool { // then it is the time of a delivery
+		return cart(v) && (v.share() > 0.01 || v.says == fresh || v.says == unpaid || v.says == paid && v.old*2 > v.rows)
+	}
 	for i := range s.values {
-		s.values[i].cart = cart(s.values[i]) && slices.ContainsFunc(s.values, named) && !slices.ContainsFunc(s.values, ended)
+		s.values[i].cart = cart(s.values[i]) && c != nil && slices.ContainsFunc(s.values, named) && !slices.ContainsFunc(s.values, order)
 	}
 }
 
