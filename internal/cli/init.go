@@ -99,8 +99,9 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 			break // all open questions are printed
 		}
 		err := cmd.Flags().Set(q.Flag, answer)
+		facts.ReadRows(ctx, a.Table)
 		next := facts.Propose(*a)
-		if err == nil && next.Refused != "" && q.Flag != "table" {
+		if err == nil && next.Refused != "" {
 			err = errors.New(next.Refused)
 		}
 		if err != nil { // asked again
@@ -181,7 +182,7 @@ func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *
 // asked writes questions for people.
 func asked(all []propose.Question) (lines string) {
 	for _, q := range all {
-		lines += fmt.Sprintf("--%s: %s\n    %s\n", q.Flag, q.Text, strings.Join(q.Numbers, "\n    "))
+		lines += strings.Join(append([]string{"--" + q.Flag + ": " + q.Text}, q.Numbers...), "\n    ") + "\n"
 	}
 	return lines
 }

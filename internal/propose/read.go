@@ -78,14 +78,19 @@ func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, e
 		f.Close()
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
+	f.ReadRows(ctx, named)
+	return f, nil
+}
+
+// ReadRows reads the rows of the table that the user names, or of those that may have the orders, unless they were read.
+func (f *Facts) ReadRows(ctx context.Context, named string) {
 	for _, c := range f.candidates(named) {
-		if c.against == "" || c.byName && named != "" {
+		if !c.read && (c.against == "" || c.byName && named != "") {
 			if err := f.readOrders(ctx, c.Table); err != nil {
 				c.unread = "its rows cannot be read: " + err.Error()
 			}
 		}
 	}
-	return f, nil
 }
 
 // Close gives the connection back. The session keeps its limits, so the connection ends.
