@@ -184,13 +184,9 @@ func (p *Proposal) chooseOthers() {
 	t := p.table
 	for _, c := range t.ranked("deleted") {
 		marked, n := c.share(p.unpaid)
-		if n > 0 && marked > 0.5 { // then it marks what is there
-			p.doubt("%s is set in %.0f of %d unpaid orders, so it is not taken for a mark of deleted ones", c.Name, marked*float64(n), n)
-			continue
-		}
 		unset, ok := c.unset()
-		if !ok {
-			p.doubt("it is not clear what %s is in orders that are not deleted, so deleted ones are not excluded", c.Name)
+		if !ok || n > 0 && marked > 0.5 { // then it may mark what is there
+			p.doubt("%.0f of %d unpaid orders have a %s, which is not clear, so deleted ones are not excluded", marked*float64(n), n, c.Name)
 			continue
 		}
 		unset.why = fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)
@@ -209,8 +205,7 @@ func (p *Proposal) chooseOthers() {
 	for _, c := range t.ranked("method") {
 		p.payLater(c)
 	}
-	var differ []string
-	kinds := t.ranked("category")
+	kinds, differ := t.ranked("category"), []string{}
 	for _, c := range t.columns {
 		if counts, _, _ := c.count(p.unpaid); (isMark(c) || slices.Contains(kinds, c)) && len(counts) > 1 && len(counts) <= 20 {
 			differ = append(differ, fmt.Sprint(c.Name, " ", counts))
@@ -218,7 +213,7 @@ func (p *Proposal) chooseOthers() {
 	}
 	if len(differ) > 0 {
 		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where; if some have another delay, map their column as category",
-			strings.ReplaceAll(strings.Join(differ, ", "), "map", ""))
+			strings.ReplaceAll(strings.Join(differ, ", "), " map[", " ["))
 	}
 }
 
