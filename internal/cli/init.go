@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/propose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 func newInit(c *common) *cobra.Command {
@@ -45,13 +46,13 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	f.StringVar(&a.Table, "table", "", "the table of orders")
 	f.StringVar(&a.Unpaid, "unpaid", "", "the status of an order that waits for its payment")
 	f.StringVar(&a.Closed, "closed", "", "the status that a closed order gets")
-	f.Func("zone", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai", func(text string) error {
-		a.Zone = text
-		_, err := mapping.ParseZone(text)
+	f.Func("zone", "the time zone in which the shop writes times: UTC, +08:00, Asia/Shanghai", func(zone string) error {
+		a.Zone = zone
+		_, err := mapping.ParseZone(zone)
 		return err
 	})
-	f.Func("delay", "after how long an unpaid order closes, such as 30m or 1d", func(text string) (err error) {
-		a.Delay, err = config.ParseDuration(text)
+	f.Func("delay", "after how long an unpaid order closes, such as 30m or 1d", func(delay string) (err error) {
+		a.Delay, err = config.ParseDuration(delay)
 		return err
 	})
 	f.StringVar(&a.Created, "created", "", "the column with the time of creation")
@@ -62,21 +63,10 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 	return cmd
 }
 
-// answers says that somebody can answer on a terminal: /dev/null is a device too.
-func answers(in io.Reader) bool {
-	f, ok := in.(*os.File)
-	null, err := os.Stat(os.DevNull)
-	if !ok || err != nil {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && isTerminal(f) && !os.SameFile(info, null)
-}
-
 // initResult is the output of init.
 type initResult struct {
 	*propose.Proposal
-	Problems []string         `json:"problems,omitempty"` // what migrate would refuse
+	Problems string           `json:"problems,omitempty"` // what migrate would refuse
 	Preview  *propose.Preview `json:"preview,omitempty"`
 }
 
@@ -100,17 +90,18 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 	}
 	defer facts.Close()
 	p, input := facts.Propose(*a), bufio.NewReader(c.env.Stdin)
-	for len(p.Questions) > 0 && c.output != "json" && answers(c.env.Stdin) {
+	for len(p.Questions) > 0 && c.output != "json" && isTerminal(c.env.Stdin) && isTerminal(c.env.Stderr) {
 		q, before := p.Questions[0], *a
-		writeQuestions(c.env.Stderr, p.Questions[:1])
-		fmt.Fprint(c.env.Stderr, "> ")
+		fmt.Fprint(c.env.Stderr, text.Harmless(asked(p.Questions[:1])), "> ")
 		answer := readLine(ctx, input)
 		if answer == "" {
-			return Exit(Findings, fmt.Errorf("--%s is not answered", q.Flag))
+			fmt.Fprintln(c.env.Stderr)
+			break // all open questions are printed
 		}
 		err := cmd.Flags().Set(q.Flag, answer)
+		facts.ReadRows(ctx, a.Table)
 		next := facts.Propose(*a)
-		if err == nil && next.Refused != "" && q.Flag != "table" {
+		if err == nil && next.Refused != "" {
 			err = errors.New(next.Refused)
 		}
 		if err != nil { // asked again
@@ -122,11 +113,13 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 	}
 	r := initResult{Proposal: p}
 	switch {
+	case ctx.Err() != nil:
+		return interrupted(ctx, ctx.Err())
 	case p.Refused != "":
 		return Exit(Findings, errors.New(p.Refused))
 	case len(p.Questions) > 0:
-		return c.answer(r, nil, func(w io.Writer) { writeQuestions(w, p.Questions) },
-			Exit(Findings, fmt.Errorf("%d questions are open: answer them by flags", len(p.Questions))))
+		return c.answer(r, nil, func(w io.Writer) { fmt.Fprint(w, asked(p.Questions)) },
+			Exit(Findings, errors.New("questions are open: answer them by flags")))
 	}
 	if r.Problems, err = c.checkProposal(ctx, servers, p); err != nil {
 		return err
@@ -154,8 +147,8 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		for _, d := range p.Doubts {
 			fmt.Fprintln(w, "look at:", d)
 		}
-		for _, problem := range r.Problems {
-			fmt.Fprintln(w, "before migrate:", problem)
+		if r.Problems != "" {
+			fmt.Fprintln(w, "before migrate:", r.Problems)
 		}
 		r.Preview.Print(w)
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
@@ -164,48 +157,47 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 }
 
 // checkProposal checks a proposal as migrate checks a file.
-func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *propose.Proposal) ([]string, error) {
+func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *propose.Proposal) (problems string, err error) {
 	cfg, err := config.Parse(c.config, []byte(p.YAML), config.WithoutKafka())
 	if err != nil {
-		return nil, Exit(Findings, fmt.Errorf("the tables cannot be mapped as they are: %w\n%s", err, p.YAML))
+		return "", Exit(Findings, fmt.Errorf("the tables cannot be mapped as they are: %w\n%s", err, p.YAML))
 	}
 	mapped, err := clients.Connect(servers, clients.Database{MaxConns: 2}, cfg, c.logger())
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer mapped.Close()
 	err = mapped.Store.CheckMapping(ctx)
-	if wrong, is := errors.AsType[*store.MappingError](err); is {
-		return strings.Split(mapping.Err(wrong.Problems).Error(), "\n"), nil
+	if _, is := errors.AsType[*store.MappingError](err); is {
+		return findings(err).Error(), nil
 	}
 	if err == nil {
 		var hints []string
 		hints, err = mapped.Store.MappingHints(ctx)
 		p.Doubts = append(p.Doubts, hints...)
 	}
-	return nil, err
+	return "", err
 }
 
-func writeQuestions(w io.Writer, all []propose.Question) {
+// asked writes questions for people.
+func asked(all []propose.Question) (lines string) {
 	for _, q := range all {
-		fmt.Fprintf(w, "--%s: %s\n", q.Flag, q.Text)
-		for _, n := range q.Numbers {
-			fmt.Fprintln(w, "    "+n)
-		}
+		lines += strings.Join(append([]string{"--" + q.Flag + ": " + q.Text}, q.Numbers...), "\n    ") + "\n"
 	}
+	return lines
 }
 
 // readLine returns a line of the terminal; "": it has ended, or ctx.
 func readLine(ctx context.Context, input *bufio.Reader) string {
 	line := make(chan string, 1)
 	go func() {
-		text, _ := input.ReadString('\n')
-		line <- strings.TrimSpace(text)
+		typed, _ := input.ReadString('\n')
+		line <- strings.TrimSpace(typed)
 	}()
 	select {
 	case <-ctx.Done():
 		return ""
-	case text := <-line:
-		return text
+	case typed := <-line:
+		return typed
 	}
 }

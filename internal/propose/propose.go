@@ -15,7 +15,6 @@ type Question struct {
 	Flag    string   `json:"flag"` // that answers it
 	Text    string   `json:"text"`
 	Numbers []string `json:"numbers,omitempty"` // what the tables say about it
-	Choices []string `json:"choices,omitempty"`
 }
 
 // Answers are what the user knows. An empty field is not answered.
@@ -42,7 +41,7 @@ type Proposal struct {
 	created, due, shut timeChoice // without a column: none
 	delay              time.Duration
 	where, set         []condition // set: what a close writes beside the status
-	category, lock     *column
+	lock               *column
 	items              *linesChoice
 	stock              []stockChoice
 	why                map[string]string // the evidence for each part
@@ -64,6 +63,24 @@ func (c condition) String() string {
 		return c.value
 	}
 	return fmt.Sprintf("%q", c.value)
+}
+
+// unset is the condition that a column holds nothing; false: it is not clear, such as if it is NULL in some rows and 0 in others.
+func (c *column) unset() (condition, bool) {
+	zero := slices.IndexFunc(c.rows, func(v any) bool { return v != nil && !holds(v) })
+	null := slices.Contains(c.rows, nil)
+	switch {
+	case null && zero >= 0:
+	case c.Type == "boolean":
+		return condition{column: c, value: "false"}, true
+	case isText(c) && zero >= 0:
+		return condition{column: c, value: text(c.rows[zero])}, true
+	case c.Nullable && zero < 0 && !isText(c) && (len(c.rows) > 0 || !isInteger(c)):
+		return condition{column: c, null: true}, true
+	case isInteger(c):
+		return condition{column: c, value: "0"}, true
+	}
+	return condition{}, false
 }
 
 // in says that a row meets the condition.
@@ -117,13 +134,16 @@ func (p *Proposal) chooseTable() {
 				why += fmt.Sprintf("; %s: %s", t.Name, c.against)
 			}
 		}
-		p.refuse("no table of %d looks like one of orders: it needs a status and a time of creation. Name it: --table%s", p.f.All, why)
-	case all[0].against != "" && (named == "" || !all[0].byName):
+		p.refuse("no table of %d is taken for that of the orders, which needs a status and a time of creation. Name it: --table%s", p.f.All, why)
+	case all[0].against != "" && !all[0].byName:
 		p.refuse("table %s cannot be closed: %s", all[0].Name, all[0].against)
+	case !slices.ContainsFunc(all[0].ids(), func(c *column) bool { return c.keyType() != "" }):
+		p.table = all[0].Table
+		p.chooseID()
 	case named == "" && (all[0].score < enough || len(all) > 1 && all[0].score < all[1].score+ahead && (all[0].rows == 0 || all[1].rows > 0 || !all[1].read)):
 		q := Question{Flag: "table", Text: "which table has the orders?"}
 		for _, c := range all {
-			q.Choices, q.Numbers = append(q.Choices, c.Name), append(q.Numbers, c.Name+": "+c.evidence())
+			q.Numbers = append(q.Numbers, c.Name+": "+c.evidence())
 		}
 		p.ask(q)
 	default:
@@ -135,11 +155,9 @@ func (p *Proposal) chooseTable() {
 
 // evidence is why a table may be that of the orders, and how many rows it has.
 func (c candidate) evidence() string {
-	size := "not read"
-	if c.all {
-		size = fmt.Sprintf("%d rows", c.rows)
-	} else if c.read {
-		size = fmt.Sprintf("more than %d rows", c.rows)
+	size := map[bool]string{true: "", false: "more than "}[c.all] + fmt.Sprintf("%d rows", c.rows)
+	if !c.read {
+		size = "not read"
 	}
 	return strings.Join(c.reasons, ", ") + "; " + size
 }
@@ -156,36 +174,22 @@ func (p *Proposal) chooseID() {
 		p.id, p.why["id"] = p.items.id, fmt.Sprintf("%s.%s holds it", p.items.table.Name, p.items.order.Name)
 	}
 	if p.id.keyType() == "" {
-		p.refuse("%s.%s is %s. For a UUID in a BINARY(16) write type: uuid_binary or uuid_binary_swapped by hand; else docs/mapping.md, "+
-			"Ids that are binary", p.table.Name, p.id.Name, p.id.Definition)
+		p.refuse("%s.%s is %s. Make a varchar of a character(n). For a UUID in a BINARY(16) write type: uuid_binary or uuid_binary_swapped by hand; "+
+			"else docs/mapping.md, Ids that are binary; or name another table: --table", p.table.Name, p.id.Name, p.id.Definition)
 	}
 }
 
-// chooseOthers chooses what is no necessary part: soft deletes, the time of the close, the category and the version.
+// chooseOthers chooses what is no necessary part: soft deletes, the time of the close and the version.
 func (p *Proposal) chooseOthers() {
 	t := p.table
 	for _, c := range t.ranked("deleted") {
 		marked, n := c.share(p.unpaid)
-		if n > 0 && marked > 0.5 { // then it marks what is there
-			p.doubt("%s is set in %.0f of %d unpaid orders, so it is not taken for a mark of deleted ones", c.Name, marked*float64(n), n)
+		unset, ok := c.unset()
+		if !ok || n > 0 && marked > 0.5 { // then it may mark what is there
+			p.doubt("%.0f of %d unpaid orders have a %s, which is not clear, so deleted ones are not excluded", marked*float64(n), n, c.Name)
 			continue
 		}
-		nulls := slices.ContainsFunc(c.rows, func(v any) bool { return v == nil })
-		if nulls && !isTime(c) && slices.ContainsFunc(c.rows, func(v any) bool { return v != nil && !holds(v) }) {
-			p.doubt("%s is NULL in some orders and 0 in others, so deleted ones are not excluded", c.Name)
-			continue
-		}
-		unset := condition{column: c, value: "0", why: fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)}
-		switch zero := slices.IndexFunc(c.rows, func(v any) bool { return v != nil && !holds(v) }); {
-		case c.Type == "boolean":
-			unset.value = "false"
-		case isText(c) && zero >= 0:
-			unset.value = text(c.rows[zero])
-		case c.Nullable && zero < 0 && !isText(c) && (len(c.rows) > 0 || !isInteger(c)):
-			unset.null = true
-		case !isInteger(c):
-			continue
-		}
+		unset.why = fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)
 		p.where = append(p.where, unset)
 		break
 	}
@@ -197,31 +201,19 @@ func (p *Proposal) chooseOthers() {
 			break
 		}
 	}
-	for _, c := range t.ranked("category") {
-		counts, _, _ := c.count(p.unpaid)
-		if len(counts) > 1 && len(counts) <= 20 {
-			var list []string
-			for v, n := range counts {
-				list = append(list, fmt.Sprintf("%s (%d)", v, n))
-			}
-			slices.Sort(list)
-			p.category, p.why["category"] = c, "its values: "+strings.Join(list, ", ")+". delays.categories gives each a delay of its own"
-			break
-		}
-	}
 	p.lock = t.first("version")
 	for _, c := range t.ranked("method") {
 		p.payLater(c)
 	}
-	var marks []string
-	for _, c := range slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !isMark(c) }) {
-		counts, _, _ := c.count(p.unpaid)
-		if set, no := counts["1"]+counts["true"], counts["0"]+counts["false"]; set > 0 && no > 0 {
-			marks = append(marks, fmt.Sprintf("%s (%d yes, %d no)", c.Name, set, no))
+	kinds, differ := t.ranked("category"), []string{}
+	for _, c := range t.columns {
+		if counts, _, _ := c.count(p.unpaid); (isMark(c) || slices.Contains(kinds, c)) && len(counts) > 1 && len(counts) <= 20 {
+			differ = append(differ, fmt.Sprint(c.Name, " ", counts))
 		}
 	}
-	if len(marks) > 0 {
-		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where", strings.Join(marks, ", "))
+	if len(differ) > 0 {
+		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where; if some have another delay, map their column as category",
+			strings.ReplaceAll(strings.Join(differ, ", "), " map[", " ["))
 	}
 }
 
@@ -246,5 +238,175 @@ func (p *Proposal) payLater(c *column) {
 	case n > 0:
 		p.doubt("%d unpaid orders have the %s%s: if they are paid at the door or by transfer, a close is too early. One value can be excluded by where; "+
 			"for several add a generated column", n, c.Name, kinds)
+	}
+}
+
+type linesChoice struct {
+	table                    *Table
+	order, id, sku, quantity *column // id: the column of orders that order holds
+	why                      string
+}
+
+// stockChoice is a table that may have the stock.
+type stockChoice struct {
+	table               *Table
+	key, line           *column // line: the column of lines with the key
+	available, reserved *column
+	why                 string
+	points              int
+}
+
+// chooseLines chooses the table of lines, and which column of orders they refer to.
+func (p *Proposal) chooseLines() {
+	all := p.f.lineTables(p.table)
+	for _, t := range all {
+		if quantity := t.first("quantity"); quantity != nil && isWhole(quantity) {
+			order, id := p.f.reference(t, p.table)
+			p.items = &linesChoice{table: t, order: order, id: id, quantity: quantity, sku: t.first("sku"), why: "its name"}
+			if l := p.f.links[[2]*column{order, id}]; l.of > 0 {
+				p.items.why = fmt.Sprintf("%d of its %d newest orders are in %s", l.found, l.of, p.table.Name)
+			}
+			return
+		}
+	}
+	if len(all) == 0 {
+		p.doubt("no table of lines with a SKU and a quantity was found, or this user may not read it: a close returns no stock. If unpaid orders hold some, map " +
+			"items and stock (docs/mapping.md)")
+	} else {
+		p.doubt("table %s has no column with whole quantities: a close moves whole pieces only, so it returns no stock here. Return it by on_close, or by a reader "+
+			"of the events (docs/mapping.md)", all[0].Name)
+	}
+}
+
+// stockTables returns the tables that may have the stock: each with its keys, and the columns of lines that may hold them.
+func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
+	for _, t := range f.Tables {
+		of := tokens(t.Name)
+		if t == lines || t.View || t.Pattern != "" || !has(of, "stockWords") || has(of, "notStock") {
+			continue
+		}
+		pieces := func(role string) *column {
+			for _, c := range t.ranked(role) {
+				if !isMark(c) { // yes or no is no number of pieces
+					return c
+				}
+			}
+			return nil
+		}
+		s := stockChoice{table: t, available: pieces("available"), reserved: pieces("reserved")}
+		if s.available == s.reserved {
+			s.available = nil
+		}
+		if s.available == nil && s.reserved == nil {
+			continue
+		}
+		own := t.key() // a row of stock may have a number of its own, beside its SKU
+		for _, key := range append(slices.DeleteFunc(t.ranked("sku"), func(c *column) bool { return c == own }), own) {
+			if key == nil || len(key.uniques()) == 0 {
+				continue
+			}
+			for rank, sku := range lines.ranked("sku") {
+				other := slices.ContainsFunc(t.columns, func(c *column) bool { return c != key && key == own && compress(c.key) == compress(sku.key) })
+				if s.key, s.line, s.points = key, sku, 20-2*rank; s.named() && comparable(sku, key) && (!other || sku.refersTo(t)) {
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// named says that by its name or a foreign key the column of lines holds the key of the stock.
+func (s stockChoice) named() bool {
+	if s.line.RefersTo != "" {
+		return s.line.refersTo(s.table)
+	}
+	c, name := compress(s.line.key), compress(s.table.Name)
+	if strings.HasSuffix(compress(s.key.key), c) && s.key.key != "id" {
+		return true
+	}
+	stem := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c, "id"), "code"), "no")
+	if len(stem) < 2 {
+		return false
+	}
+	if strings.Contains(name, stem) { // sku_id, and the table t_goods_sku
+		return true
+	}
+	return slices.ContainsFunc(tokens(s.line.key), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
+}
+
+// chooseStock chooses the tables to which a close returns the pieces. The first one has the SKUs.
+func (p *Proposal) chooseStock() {
+	if p.items == nil {
+		if p.a.Stock != "" && p.a.Stock != "paid" {
+			p.refuse("--stock %s: no table of lines was found, so a close cannot return stock. Map items and stock by docs/mapping.md", p.a.Stock)
+		}
+		return
+	}
+	lines := p.items.table
+	if c := lines.first("deleted"); c != nil {
+		p.doubt("%s has %s: if lines that are deleted hold no stock, exclude them by items.where", lines.Name, c.Name)
+	}
+	var all []stockChoice
+	for _, s := range p.f.stockTables(lines) {
+		l := p.f.links[[2]*column{s.line, s.key}]
+		if !l.sure() && l.of > 0 || slices.ContainsFunc(all, func(other stockChoice) bool { return other.table == s.table }) {
+			continue
+		}
+		if s.reserved != nil {
+			s.points += 8
+		}
+		if has(tokens(s.table.Name), "skuWords") {
+			s.points += 5
+		}
+		if s.why = fmt.Sprintf("%d of the %d newest in %s.%s are in it", l.found, l.of, lines.Name, s.line.Name); l.of == 0 {
+			s.why = "its name; no rows to compare"
+		}
+		all = append(all, s)
+	}
+	if len(all) == 0 {
+		p.why["stock"] = "no table with the stock was found; the event of a close lists what to release"
+		p.doubt("no table with the stock of %s was found: a close returns none, and its event lists what to release. If a table has it, map it as "+
+			"stock (docs/mapping.md)", p.items.sku.Name)
+		return
+	}
+	slices.SortStableFunc(all, func(a, b stockChoice) int { return b.points - a.points })
+	first := all[0]
+	p.items.sku = first.line
+	both := slices.ContainsFunc(all[1:], func(s stockChoice) bool { return s.reserved != nil && first.reserved != nil })
+	if !both { // the key of one table
+		all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != first.table && s.line == first.line })
+	}
+	if first.reserved != nil && !both && (p.a.Stock == "" || p.a.Stock == "placed") {
+		all, p.a.Stock = all[:1], "placed"
+	}
+	var evidence []string
+	for _, s := range all {
+		evidence = append(evidence, s.table.Name+": its "+cmp.Or(s.available, s.reserved).Name+"; "+s.why)
+	}
+	switch wanted := strings.Split(p.a.Stock, ","); p.a.Stock {
+	case "":
+		p.ask(Question{Flag: "stock", Text: "which of these falls when an order is placed, and not when it is paid? placed (all of them), paid (none of them), " +
+			"or names of tables", Numbers: evidence})
+	case "placed":
+		p.stock = all
+	case "paid":
+		p.why["stock"] = "an unpaid order holds none"
+	default:
+		p.stock = slices.DeleteFunc(all, func(s stockChoice) bool { return !slices.Contains(wanted, s.table.Name) })
+		if len(p.stock) != len(wanted) {
+			p.refuse("--stock %s: write placed, paid, or tables of these: %s", p.a.Stock, strings.Join(evidence, ", "))
+			return
+		}
+		p.items.sku = p.stock[0].line
+	}
+	for i, s := range p.stock {
+		free := func(w string) bool { return strings.Contains(compress(s.available.key), w) }
+		if s.reserved != nil && s.available != nil && !slices.ContainsFunc(lists["freeWords"], free) {
+			name := s.available.Name
+			p.doubt("a close takes from %s.%s only, as %s includes what orders hold. If %s falls when an order is placed, add available: %s", s.table.Name,
+				s.reserved.Name, name, name, name)
+			p.stock[i].available = nil
+		}
 	}
 }

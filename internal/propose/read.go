@@ -55,6 +55,7 @@ type Table struct {
 	read    bool      // its newest rows were read
 	rows    int       // that were read
 	all     bool      // it has no others
+	parent  bool      // other tables inherit it
 	unread  string    // why they could not be read
 }
 
@@ -77,14 +78,19 @@ func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, e
 		f.Close()
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
+	f.ReadRows(ctx, named)
+	return f, nil
+}
+
+// ReadRows reads the rows of the table that the user names, or of those that may have the orders, unless they were read.
+func (f *Facts) ReadRows(ctx context.Context, named string) {
 	for _, c := range f.candidates(named) {
-		if c.against == "" || c.byName && named != "" {
+		if !c.read && (c.against == "" || c.byName && named != "") {
 			if err := f.readOrders(ctx, c.Table); err != nil {
 				c.unread = "its rows cannot be read: " + err.Error()
 			}
 		}
 	}
-	return f, nil
 }
 
 // Close gives the connection back. The session keeps its limits, so the connection ends.
@@ -143,11 +149,12 @@ func selecting(columns ...*column) string {
 	return "SELECT " + strings.Join(all, ", ") + " FROM " + mapping.Quote(columns[0].table.Name)
 }
 
-// Queries for the names of tables, and whether each is a view, and for the comments of a table.
+// Queries for the names of tables, and whether each is a view or one that others inherit, and for the comments of a table.
 const (
-	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%' FROM information_schema.tables WHERE table_schema = DATABASE()"
-	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm') FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
-		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition"
+	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%', 0 FROM information_schema.tables WHERE table_schema = DATABASE()"
+	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm')," +
+		" c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
+		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)"
 	mysqlComments    = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
 	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
 		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
@@ -155,20 +162,16 @@ const (
 )
 
 func (f *Facts) readTables(ctx context.Context, named string) error {
-	list := mysqlNames
-	if f.postgres() {
-		list = postgresNames
-	}
-	found, err := f.query(ctx, list)
+	found, err := f.query(ctx, map[bool]string{true: postgresNames, false: mysqlNames}[f.postgres()])
 	if err != nil {
 		return err
 	}
 	f.All = len(found)
 	var names []string
-	views := map[string]bool{}
+	rows := map[string][]any{}
 	for _, row := range found {
 		name := text(row[0])
-		names, views[name] = append(names, name), holds(row[1])
+		names, rows[name] = append(names, name), row
 		if stem := strings.TrimRight(name, "0123456789"); stem != name && len(name)-len(stem) <= 3 {
 			f.parts[stem]++
 		}
@@ -182,23 +185,20 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 		return cmp.Or(cmp.Compare(likely(b, named), likely(a, named)), cmp.Compare(a, b))
 	})
 	for _, name := range names[:min(len(names), maxTables)] {
-		if views[name] && name != named || mapping.Quote(name) != "`"+name+"`" {
+		if holds(rows[name][1]) && name != named || mapping.Quote(name) != "`"+name+"`" {
 			continue
 		}
 		t := cmp.Or(patterns[name], &Table{})
 		if err := f.describe(ctx, t, name); err != nil {
 			return err
 		}
+		t.parent = holds(rows[name][2])
 		f.Tables = append(f.Tables, t)
 	}
 	return nil
 }
 
 func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
-	comments := mysqlComments
-	if f.postgres() {
-		comments = postgresComments
-	}
 	described, err := f.store.Describe(ctx, name)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 		c.Name = cmp.Or(c.Name, key)
 		t.columns = append(t.columns, c)
 	}
-	rows, err := f.query(ctx, comments, name)
+	rows, err := f.query(ctx, map[bool]string{true: postgresComments, false: mysqlComments}[f.postgres()], name)
 	for _, row := range rows {
 		if c := t.column(strings.ToLower(text(row[0]))); c != nil {
 			c.Name, c.labels = text(row[0]), labels(text(row[1]), isInteger(c))
@@ -246,18 +246,17 @@ func likely(name, named string) (n int) {
 	if name == named {
 		return 100
 	}
-	of := tokens(name)
-	for list, points := range map[string]int{"orderWords": 3, "lineWords": 3, "stockWords": 3, "statusWords": 4} {
-		if has(of, list) {
-			n += points
-		}
-	}
-	for _, w := range of {
+	for _, w := range tokens(name) {
 		if strings.Contains(w, "order") || strings.Contains(w, "book") {
 			n += 3
 		}
+		for _, list := range words("orderWords lineWords stockWords statusWords") {
+			if slices.Contains(lists[list], w) {
+				n += 3
+			}
+		}
 	}
-	return n - len(of)/4
+	return n
 }
 
 // readOrders reads the rows of a table of orders, and what its lines and stock have in common with it.

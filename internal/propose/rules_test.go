@@ -25,7 +25,8 @@ func TestMeaningOf_WordsOfStatuses(t *testing.T) {
 func TestLabels_CommentsOfStatuses(t *testing.T) {
 	for _, comment := range []string{
 		"0:unpaid,1:paid,9:closed", "status 0-unpaid 1-paid 9-closed", "订单状态（0：unpaid；1：paid；9：closed）", "0->unpaid；1->paid；9->closed",
-		"unpaid=0, paid=1, closed=9", "0.unpaid 1.paid 9.closed", "0 unpaid/1 paid/9 closed", "unpaid(0) paid(1) closed(9)",
+		"unpaid=0, paid=1, closed=9", "status (0 unpaid, 1 paid, 9 closed)", "状态[0:unpaid,1:paid,9:closed]", "status: 0 (unpaid), 1 (paid), 9 (closed)",
+		"0.unpaid 1.paid 9.closed", "0 unpaid/1 paid/9 closed", "unpaid(0) paid(1) closed(9)",
 	} {
 		got := labels(comment, true)
 		expect.That(t, got["0"] == "unpaid" && got["1"] == "paid" && got["9"] == "closed", "%s: %v", comment, got)

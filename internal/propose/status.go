@@ -16,6 +16,7 @@ type value struct {
 	text, label     string  // label is what a comment or a table of statuses calls it; "": nothing does
 	says            meaning // by its label, or its own word
 	rows, old, paid int     // old: older than a day; paid: with a time of payment, or a mark that they are paid
+	cart            bool    // its rows are carts
 }
 
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
@@ -61,6 +62,11 @@ func (s statusColumn) find(text string) value {
 		return s.values[i]
 	}
 	return value{}
+}
+
+// tells says that the rows tell which orders are paid.
+func (s statusColumn) tells() bool {
+	return slices.ContainsFunc(s.values, func(v value) bool { return v.share() > 0.9 && v.rows > 10 })
 }
 
 // waiting returns the only value whose orders are not paid and nearly all new; an empty one: there is none, or another one has many new orders too.
@@ -162,6 +168,47 @@ func inOrder(a, b string) int {
 	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
+// markCarts marks the values of carts, if carts and orders are one table: no cart has the time when an order is placed.
+func (p *Proposal) markCarts(s statusColumn) {
+	c := p.table.first("placed")
+	placed, _, _ := s.count(func(row int) bool { return c != nil && holds(c.rows[row]) })
+	cart := func(v value) bool { return v.rows > 0 && placed[v.text] == 0 && !v.ended() }
+	named := func(v value) bool { return cart(v) && has(tokens(v.text+" "+v.label), "cartWords") }
+	order := func(v value) bool { // then it is the time of a delivery
+		return cart(v) && (v.share() > 0.01 || v.says == fresh || v.says == unpaid || v.says == paid && v.old*2 > v.rows)
+	}
+	for i := range s.values {
+		s.values[i].cart = cart(s.values[i]) && c != nil && slices.ContainsFunc(s.values, named) && !slices.ContainsFunc(s.values, order)
+	}
+}
+
+// nothingWaits says why no order seems to wait for its payment; "": some may. It needs words for the values, and enough rows.
+func (p *Proposal) nothingWaits(s statusColumn, all []statusColumn) string {
+	says := func(m meaning) bool {
+		return slices.ContainsFunc(all, func(s statusColumn) bool {
+			return slices.ContainsFunc(s.values, func(v value) bool { return v.says == m })
+		})
+	}
+	if len(s.rows) < 200 || p.table.first("due") != nil || !says(closed) || !says(paid) || says(unpaid) {
+		return ""
+	}
+	var why []string
+	for _, v := range s.values {
+		switch {
+		case v.rows == 0 || v.ended() || !v.cart && v.says == paid:
+		case v.cart:
+			why = append(why, v.name()+": carts")
+		case s.tells() || v.rows < 20 || v.old*3 <= v.rows:
+			return ""
+		default:
+			why = append(why, v.String()+map[bool]string{true: ", and no name: perhaps no orders yet"}[v.label == "" && isInteger(s.column)])
+		}
+	}
+	return fmt.Sprintf("no order of %s seems to wait for its payment: no value of %s says so, and none is of new orders only (%s). If the shop takes the payment "+
+		"before the order, nothing is to close. Else let it give such orders a status of their own, and name it: --unpaid", p.table.Name, s.Name,
+		strings.Join(why, "; "))
+}
+
 func (p *Proposal) chooseStatus() {
 	t, marks := p.table, p.table.ranked("pay")
 	var all []statusColumn
@@ -181,12 +228,21 @@ func (p *Proposal) chooseStatus() {
 			s = other
 		}
 	}
+	p.markCarts(s)
+	if why := p.nothingWaits(s, all); why != "" && p.a.Unpaid == "" {
+		p.Refused = why
+		return
+	} else if why != "" {
+		p.Doubts = slices.Insert(p.Doubts, 0, why)
+	}
 	for flag, v := range map[string]string{"closed": p.a.Closed, "unpaid": p.a.Unpaid} {
 		_, err := strconv.ParseInt(v, 10, 64)
 		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" && (flag == "unpaid" || isInteger(s.column) != (err == nil)) {
 			p.refuse("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, s.Name, names(s.values))
 		} else if known.share() > 0.5 || flag == "unpaid" && known.share() > 0.05 {
 			p.refuse("--%s %s: those orders are paid: %s", flag, v, known)
+		} else if known.cart {
+			p.refuse("--%s %s: those rows are carts, and hold nothing: %s", flag, v, known)
 		}
 	}
 	p.from, p.to = condition{column: s.column}, condition{column: s.column}
@@ -230,7 +286,7 @@ func (p *Proposal) chooseStatus() {
 func (p *Proposal) askValue(flag, text string, values []value) {
 	q := Question{Flag: flag, Text: fmt.Sprintf(text, p.table.Name, p.from.Name)}
 	for _, v := range values {
-		q.Choices, q.Numbers = append(q.Choices, v.text), append(q.Numbers, v.String())
+		q.Numbers = append(q.Numbers, v.String())
 	}
 	p.ask(q)
 }
@@ -254,13 +310,12 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 			return
 		}
 	}
-	tells := slices.ContainsFunc(s.values, func(v value) bool { return v.share() > 0.9 && v.rows > 10 }) // the rows tell which orders are paid
 	switch {
 	case len(sure) == 1:
 		choose(sure[0].text, "unpaid: "+sure[0].String())
-	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && tells:
+	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && s.tells():
 		choose(first[0].text, "unpaid: none is paid, "+first[0].String())
-	case len(sure) == 0 && new.rows > 0 && tells:
+	case len(sure) == 0 && new.rows > 0 && s.tells():
 		choose(new.text, "unpaid: none is paid and nearly all are new, "+new.String())
 	default:
 		p.askValue("unpaid", "which value of %s.%s have orders that wait for their payment?", s.values)
@@ -324,16 +379,13 @@ func (p *Proposal) excludePaid(mark statusColumn) {
 func (p *Proposal) excludeMoney() {
 	for _, c := range p.table.ranked("paidat") {
 		set, n := c.share(p.from.in)
-		why := fmt.Sprintf("%.0f of %d unpaid orders have a %s, and stay open", set*float64(n), n, c.Name)
-		zeros := slices.ContainsFunc(c.rows, func(v any) bool { return v != nil && !holds(v) })
-		switch {
+		unset, ok := c.unset()
+		switch unset.why = fmt.Sprintf("%.0f of %d unpaid orders have a %s, and stay open", set*float64(n), n, c.Name); {
 		case set == 0 || set > 0.5:
-		case isInteger(c) && zeros:
-			p.where = append(p.where, condition{column: c, value: "0", why: why})
-		case c.Nullable && !zeros:
-			p.where = append(p.where, condition{column: c, null: true, why: why})
+		case ok:
+			p.where = append(p.where, unset)
 		default:
-			p.doubt("%s: a close would cancel them", why)
+			p.doubt("%s: a close would cancel them", unset.why)
 		}
 	}
 	for _, c := range p.table.ranked("paidtoo") {

@@ -1,6 +1,7 @@
 package propose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -38,7 +39,7 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 		t.Precision, ok = map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)], true
 	}
 	if t.Type == mapping.DateTime {
-		t.Zone = p.created.Zone
+		t.Zone = cmp.Or(p.created.Zone, p.a.Zone)
 	}
 	t.decode()
 	return t, ok
@@ -46,15 +47,14 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 
 // unit returns the unit of unix times; false: they are none.
 func unit(values []any) (mapping.TimeType, bool) {
-	n, seconds, millis := 0, 0, 0
+	n, seconds, millis := len(values), 0, 0
 	for _, v := range values {
-		x := number(v)
-		if x != 0 {
-			n++
-		}
-		if x > 9e8 && x < 5e9 {
+		switch x := number(v); {
+		case x == 0:
+			n--
+		case x > 9e8 && x < 5e9:
 			seconds++
-		} else if x > 9e11 && x < 5e12 {
+		case x > 9e11 && x < 5e12:
 			millis++
 		}
 	}
@@ -95,32 +95,20 @@ func (p *Proposal) chooseCreated() {
 		if len(c.rows) == 0 && isInteger(c) {
 			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", p.table.Name, c.Name)
 		}
-		if at := created.in(2); created.Type != mapping.DateTime && at.After(p.f.Now.Add(10*time.Minute)) {
-			p.doubt("%s has times in the future, such as %s: the shop's connections have another time zone than %s says, and orders would close late", c.Name,
-				at.Format(time.RFC3339), created.Type)
-		}
-		switch created.Type {
-		case mapping.DateTime:
+		if created.Type == mapping.DateTime {
 			p.chooseZone()
 			p.created.decode()
-			if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
-				p.doubt("in the zone %s, %s has times in the future, such as %s: orders would close late, or it is no time of creation", p.created.Zone, c.Name,
-					at.Format(time.RFC3339))
-			}
-		case mapping.UnixSeconds:
-			p.created.why += ", seconds since 1970 by its values"
-		case mapping.UnixMillis:
-			p.created.why += ", milliseconds since 1970 by its values"
+		} else if isInteger(c) {
+			p.created.why += ", " + string(created.Type) + " by its values"
+		}
+		if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
+			p.doubt("%s has times in the future, such as %s: the shop writes in another time zone than %s, and orders would close late, or it is no time of creation",
+				c.Name, at.Format(time.RFC3339), cmp.Or(p.created.Zone, string(created.Type)))
 		}
 		return
 	}
 	p.refuse("table %s has no time of creation that can be read: its columns are text, dates, or in no known unit. "+
 		"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
-}
-
-// noDST says that an offset alone is enough: no region that has it changes its clocks.
-func noDST(offset time.Duration) bool {
-	return offset == 0 || offset >= 4*time.Hour && offset <= 9*time.Hour+30*time.Minute && offset != 5*time.Hour
 }
 
 // chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
@@ -168,17 +156,13 @@ func (p *Proposal) chooseZone() {
 		ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
 		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
-	case !noDST(offset):
+	case offset != 0 && (offset < 4*time.Hour || offset > 9*time.Hour+30*time.Minute || offset == 5*time.Hour):
 		ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
 		p.created.Zone = zone
 		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
-		now := p.f.Now.Add(offset).Format("15:04")
-		if offset == 0 {
-			p.doubt("by its newest rows, %s is written in UTC: in a place that has summer time, such as London, answer --zone Europe/London", p.created.Column)
-		} else {
-			p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, answer --zone", p.created.Column, zone, now)
-		}
+		p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, or if the place has summer time, as London has, answer --zone", p.created.Column,
+			zone, p.f.Now.Add(offset).Format("15:04"))
 	}
 }
 
@@ -193,74 +177,55 @@ func zoneName(offset time.Duration) string {
 // delays are those that shops have, in minutes.
 var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 720, 1440, 2880, 4320, 10_080, 20_160, 43_200}
 
-// after returns how long after its creation each of the unpaid orders has another time, sorted.
-func (p *Proposal) after(t timeChoice) (all []time.Duration) {
+// after returns how long after its creation each of some orders has another time, sorted; in how many it is ahead, and how many never have it.
+func (p *Proposal) after(of func(row int) bool, t timeChoice) (ages []time.Duration, ahead, never int) {
 	for row, at := range t.at {
-		if created := p.created.in(row); p.unpaid(row) && !at.IsZero() && !created.IsZero() {
-			all = append(all, at.Sub(created))
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// dueIn reads a column as due times. ages says how long after its creation each unpaid order is due, sorted. never counts those that are never due.
-func (p *Proposal) dueIn(c *column) (due timeChoice, ages []time.Duration, never int) {
-	due, ok := p.timeIn(c)
-	if !ok || c.OnUpdate || c.DefaultNow || c == p.created.of {
-		return due, nil, 0
-	}
-	if !due.zoned() { // the creation time needs none
-		due.Zone = p.a.Zone
-		due.decode()
-	}
-	for row, at := range due.at {
-		switch created := p.created.in(row); {
-		case !p.unpaid(row) || created.IsZero():
+		created := p.created.in(row)
+		switch {
+		case !of(row) || created.IsZero():
+			continue
 		case at.IsZero() || at.Year() >= 9999:
 			never++
-		default:
-			ages = append(ages, at.Sub(created))
+			continue
+		case at.After(p.f.Now):
+			ahead++
 		}
+		ages = append(ages, at.Sub(created))
 	}
 	slices.Sort(ages)
-	return due, ages, never
+	return ages, ahead, never
+}
+
+// percentile returns 0 if there is no age.
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
 // chooseDue chooses a column of due times if the table has one, or else the delay after the creation.
 func (p *Proposal) chooseDue() {
 	known, maybe := p.table.ranked("due"), []string{}
 	for _, c := range p.table.columns {
-		due, ages, never := p.dueIn(c)
-		named := slices.Contains(known, c)
-		if p.a.Due == "none" || p.a.Due != "" && !strings.EqualFold(p.a.Due, c.Name) || len(ages) == 0 && p.a.Due == "" {
+		due, ok := p.timeIn(c)
+		ages, ahead, never := p.after(p.unpaid, due)
+		n, named, answered := len(ages)+never, slices.Contains(known, c), strings.EqualFold(p.a.Due, c.Name)
+		later, middle := len(ages)*5 >= n && percentile(ages, 5) > 0, percentile(ages, 50)
+		says := fmt.Sprintf("%s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, n)
+		switch sure := named && later && len(ages)*5 >= n*4 && percentile(ages, 90) <= 60*24*time.Hour; {
+		case !ok || c.OnUpdate || c.DefaultNow || c == p.created.of || !answered && (p.a.Due != "" || !later):
 			continue
-		}
-		n := len(ages) + never
-		later := len(ages)*5 >= n && len(ages) > 0 && ages[len(ages)/20] > 0
-		ahead := 0
-		for row, at := range due.at {
-			if p.unpaid(row) && at.After(p.f.Now) {
-				ahead++
-			}
-		}
-		sure := named && later && len(ages)*5 >= n*4 && ages[len(ages)*9/10] <= 60*24*time.Hour
-		if !sure && p.a.Due == "" {
-			if later && (named || ahead*3 > n && is(c, "datetime timestamp timestamptz")) {
-				maybe = append(maybe, fmt.Sprintf("%s: in %d of %d unpaid orders, %s after %s in the middle", c.Name, len(ages), n, short(ages[len(ages)/2]),
-					p.created.Column))
+		case !answered && !sure:
+			if named || ahead*3 > n && is(c, "datetime timestamp timestamptz") {
+				maybe = append(maybe, c.Name+": "+says)
 			}
 			continue
-		}
-		if !due.zoned() {
+		case !due.zoned():
 			p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s?", p.table.Name, c.Name)})
 			return
 		}
-		middle := time.Duration(0)
-		if len(ages) > 0 {
-			middle = ages[len(ages)/2]
-		}
-		if due.why += fmt.Sprintf(", %s after %s in the middle of %d unpaid orders", short(middle), p.created.Column, len(ages)); never > 0 {
+		if due.why += ", " + says; never > 0 {
 			p.doubt("%d of %d unpaid orders have no %s, and never close", never, n, c.Name)
 		}
 		if middle >= 24*time.Hour {
@@ -280,14 +245,10 @@ func (p *Proposal) chooseDue() {
 		return
 	}
 	for _, c := range p.table.ranked("placed") { // a cart may be made hours before it is an order
-		if c == p.created.of {
-			continue
-		}
 		at, ok := p.timeIn(c)
-		set, n := c.share(p.unpaid)
-		late := p.after(at)
-		if ok && n > 0 && set > 0.99 && at.zoned() && len(late) > 0 && late[0] >= 0 && !c.OnUpdate {
-			at.why += fmt.Sprintf(", set in all unpaid orders, and up to %s after %s", short(late[len(late)-1]), p.created.Column)
+		late, _, never := p.after(p.unpaid, at)
+		if ok && at.zoned() && len(late) > 0 && late[0] >= 0 && never*100 < len(late) && !c.OnUpdate && c != p.created.of {
+			at.why += fmt.Sprintf(", set in all unpaid orders, and up to %s after %s", short(percentile(late, 100)), p.created.Column)
 			p.created = at
 			break
 		}
@@ -299,47 +260,43 @@ func (p *Proposal) chooseDue() {
 
 // chooseDelay looks how long unpaid orders stay open today.
 func (p *Proposal) chooseDelay() {
-	var waiting, ended, others []time.Time // the creation of unpaid orders, of closed ones, and of all that are not unpaid
-	var took []time.Duration               // from the creation of an order until its close
-	var newest time.Time
-	for row, at := range p.created.at {
-		if at.IsZero() {
-			continue
+	created := func(of func(row int) bool) (all []time.Time) {
+		for row, at := range p.created.at {
+			if !at.IsZero() && of(row) {
+				all = append(all, at)
+			}
 		}
-		if at.After(newest) && !at.After(p.f.Now) {
-			newest = at
-		}
-		if p.unpaid(row) {
-			waiting = append(waiting, at)
-		} else if others = append(others, at); p.to.in(row) {
-			ended = append(ended, at)
-		}
-		if end := p.shut.in(row); !end.IsZero() && p.to.in(row) {
-			took = append(took, end.Sub(at))
-		}
+		slices.SortFunc(all, time.Time.Compare)
+		return all
+	}
+	waiting, ended, all := created(p.unpaid), created(p.to.in), created(anyRow)
+	took, _, _ := p.after(p.to.in, p.shut)
+	newest := p.f.Now
+	if i, _ := slices.BinarySearchFunc(all, newest, time.Time.Compare); i > 0 {
+		newest = all[i-1]
 	}
 	// The table may be a copy without new orders. Then the clock and its newest order give two delays.
 	d, n := usualDelay(waiting, ended, p.f.Now)
 	then, _ := usualDelay(waiting, ended, newest)
-	slices.Sort(took)
-	recent, before := within(others, p.f.Now, -1<<62, d), within(others, p.f.Now, d, 2*d)
-	burst := recent >= 20 && before*4 < recent // many orders came at once: the age of the unpaid ones is that of the rush
-	known := len(took) < 20 || took[len(took)/2] <= d+d/4+time.Minute
+	others := func(from, to time.Duration) int {
+		return within(all, p.f.Now, from, to) - within(waiting, p.f.Now, from, to)
+	}
+	recent, before := others(-1<<62, d), others(d, 2*d)
+	burst := recent >= 20 && before*4 < recent || n < 100 && before*4 < max(recent, 4) // a rush may have begun then; the edge of many orders is sharper
+	known := len(took) < 20 || percentile(took, 50) <= d+d/4+time.Minute
 	if then == d && d > 0 && !burst && known {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
-		p.doubt("the delay of %s is a guess, because %d of %d unpaid orders are younger: compare it with the setting of your shop, or answer --delay", short(d), n,
-			len(waiting))
+		p.doubt("the delay of %s is a guess, because %s, or answer --delay", short(d), p.why["delay"])
 		return
 	}
 	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
-	if slices.SortFunc(waiting, time.Time.Compare); len(waiting) > 0 {
-		age := func(i int) string { return short(p.f.Now.Sub(waiting[len(waiting)-1-i])) }
-		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", len(waiting), age(0), age(len(waiting)/2),
-			age(len(waiting)-1))}
+	if n := len(waiting); n > 0 {
+		age := func(i int) string { return short(p.f.Now.Sub(waiting[i])) }
+		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, age(n-1), age(n/2), age(0))}
 	}
 	if len(took) >= 20 {
 		q.Numbers = append(q.Numbers, fmt.Sprintf("%d closed orders were closed %s after their creation in the middle, by %s", len(took),
-			short(took[len(took)/2]), p.shut.Column))
+			short(percentile(took, 50)), p.shut.Column))
 	}
 	p.ask(q)
 }
@@ -360,10 +317,14 @@ func usualDelay(waiting, ended []time.Time, now time.Time) (delay time.Duration,
 	for _, d := range delays {
 		d *= time.Minute
 		n := within(waiting, now, -time.Minute, d)
+		if n < 20 || n*10 < len(waiting)*8 {
+			continue
+		}
 		few := within(waiting, now, d, 2*d)*5 < within(waiting, now, d/2, d)
-		if n >= 20 && n*10 >= len(waiting)*8 && within(waiting, now, d*4/5, d) > 0 && few && within(ended, now, d, 1<<62) > 0 {
+		if few && within(waiting, now, d-max(d/10, 4*d/time.Duration(n)), d) > 0 && within(ended, now, d, 1<<62) > 0 {
 			return d, n
 		}
+		break
 	}
 	return 0, 0
 }

@@ -58,9 +58,6 @@ func (p *Proposal) write() string {
 	}
 	conditions("  where: ", p.where)
 	conditions("  set: ", p.set)
-	if p.category != nil {
-		add("  category: "+p.category.yaml(), p.why["category"])
-	}
 	if p.lock != nil {
 		add("  lock: "+p.lock.yaml(), "its name: code that locks optimistically sees each close")
 	}
@@ -162,8 +159,6 @@ type PreviewRow struct {
 	Orders   int      `json:"orders"`
 	Oldest   string   `json:"oldest,omitempty"` // how long the oldest is overdue
 	Examples []string `json:"examples,omitempty"`
-
-	late time.Duration // of the oldest
 }
 
 // Preview reads the unpaid orders of a proposal, at most 20,000.
@@ -178,8 +173,6 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 		switch name := mapping.Quote(c.Name); {
 		case c.null:
 			where = append(where, name+" IS NULL")
-		case isInteger(c.column):
-			where, args = append(where, name+" = ?"), append(args, int64(number(c.value)))
 		default:
 			where, args = append(where, name+" = ?"), append(args, c.value)
 		}
@@ -193,7 +186,7 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	if len(found) == maxRows {
 		v.First = maxRows
 	}
-	read := column{} // the unpaid orders only
+	oldest, read := time.Duration(0), column{} // the unpaid orders only
 	for _, row := range found {
 		read.rows = append(read.rows, row[1])
 	}
@@ -204,9 +197,8 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 		switch {
 		case at.IsZero() || at.Year() >= 9999:
 		case late >= 0:
-			row = &v.Rows[0]
-			row.late = max(row.late, late)
-			row.Oldest = short(row.late)
+			row, oldest = &v.Rows[0], max(oldest, late)
+			row.Oldest = short(oldest)
 		case late > -24*time.Hour:
 			row = &v.Rows[1]
 		default:
@@ -238,7 +230,7 @@ func (v *Preview) Doubts() (all []string) {
 	for _, r := range v.Rows {
 		n += r.Orders
 	}
-	switch now, never := v.Rows[0].Orders, v.Rows[3].Orders; {
+	switch now := v.Rows[0].Orders; {
 	case now == n && n > 0:
 		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, "+
 			"or nobody has closed orders yet", n))
@@ -247,8 +239,6 @@ func (v *Preview) Doubts() (all []string) {
 			"write not_before", now, n, v.Rows[0].Oldest))
 	case n == 0:
 		all = append(all, "no order is unpaid now, so nothing shows that the status is right")
-	case never*2 > n:
-		all = append(all, fmt.Sprintf("%d of %d unpaid orders would never close: they have no time", never, n))
 	}
 	return all
 }
