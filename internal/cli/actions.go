@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,8 +62,13 @@ func (c *common) keepActions(root *cobra.Command) {
 	}
 	for _, cmd := range c.acts {
 		run := cmd.RunE
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			err := run(cmd, args)
+		cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+			cmd.Flags().Visit(func(f *pflag.Flag) { // such as a variable of a script that is not set: without the flag the command does more
+				err = cmp.Or(err, exitIf(slices.Contains([]string{"", "[]"}, f.Value.String()), Usage, "--%s is empty: give it a value, or leave it out", f.Name))
+			})
+			if err == nil {
+				err = run(cmd, args)
+			}
 			if code := Code(codeOf(err)); code != Usage && code != NotFound && code != Refused && acts(cmd) {
 				// A command that failed has an error that says enough; and migrate has perhaps not created the log.
 				if kept := c.keepAction(cmd, args, err); kept != nil && code != Failed && (code != Findings || cmd.Name() != "migrate") {

@@ -297,11 +297,11 @@ func constantOf(to *mapping.Value, tag reflect.StructTag) *scalar {
 		what = "a constant"
 	}
 	return &scalar{want: what, hint: "write a whole number, or text in quotes", null: kind != "", parse: func(raw *yaml.Node) (wrong, do string) {
-		var i int64
+		i, whole := wholeOf(raw)
 		switch tag := raw.ShortTag(); {
 		case tag == "!!str" && raw.Value != "":
 			*to = mapping.TextValue(raw.Value)
-		case tag == "!!int" && raw.Decode(&i) == nil:
+		case whole:
 			*to = mapping.IntValue(i)
 		case tag == "!!float" && kind != "" && mapping.IsDecimal(raw.Value):
 			*to = mapping.Value{Text: raw.Value, Number: true}
@@ -316,16 +316,22 @@ func integerOf(f field) *scalar {
 	low, _ := strconv.Atoi(f.tag.Get("min"))
 	high, _ := strconv.Atoi(f.tag.Get("max"))
 	return &scalar{want: "a whole number", hint: fmt.Sprintf("write one from %d to %d", low, high), parse: func(raw *yaml.Node) (wrong, do string) {
-		var i int
-		switch err := raw.Decode(&i); {
-		case raw.ShortTag() != "!!int" || err != nil:
+		switch i, whole := wholeOf(raw); {
+		case !whole:
 			return quote(raw.Value) + " is not a whole number", ""
-		case i < low || i > high:
+		case i < int64(low) || i > int64(high):
 			return raw.Value + " is out of range", ""
+		default:
+			f.value.SetInt(i)
 		}
-		f.value.SetInt(int64(i))
 		return "", ""
 	}}
+}
+
+// wholeOf reads a whole number in its usual digits. YAML reads 010 as 8, and a person may mean 10.
+func wholeOf(raw *yaml.Node) (i int64, ok bool) {
+	i, err := strconv.ParseInt(raw.Value, 10, 64)
+	return i, err == nil && raw.ShortTag() == "!!int" && strconv.FormatInt(i, 10) == raw.Value
 }
 
 // wordOf reads one of several words.

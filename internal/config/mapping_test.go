@@ -101,6 +101,7 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of different kinds; put all values in quotes if the column holds text, and ` +
 			`none if it holds numbers`},
 		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is not a status; write a whole number, or text in quotes`},
+		{"from: 1", "from: 010", `5:33: orders.status.from: "010" is not a status; write a whole number, or text in quotes`},
 		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed with two meanings; list each value once`},
 		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
 		{"  event: {type: order.gone, columns: [buyer, total]}\n", "  event: Gone!\n",

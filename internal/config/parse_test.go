@@ -215,9 +215,11 @@ var refusals = []struct {
 		`t:5:21: compensator.rate: "5" is not a whole number; write one from 1 to 1000000`,
 		`t:5:34: compensator.period: "0s" is not positive; ` + hintDuration,
 	}},
-	{"almost whole numbers", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
+	{"almost whole numbers", "buckets: [1m]\npartitions: 12.0\nreplication:\ncompensator: {rate: 0500}\ncloser: {http: {batch: 1_0}}\n", []string{
 		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
 		"t:3:13: replication: has no value; write one from 1 to 32767, or remove the key",
+		`t:4:21: compensator.rate: "0500" is not a whole number; write one from 1 to 1000000`,
+		`t:5:24: closer.http.batch: "1_0" is not a whole number; write one from 1 to 999`,
 	}},
 	{"values that do harm", "buckets: [2h, 5m]\ndelays: {default: 1ms, categories: {a: 10ms}}\n" +
 		"compensator: {period: 3650d}\ncloser: {payment: {url: \"http://pay.example/x\"}}\n", []string{

@@ -45,9 +45,8 @@ type word string
 const wordHint = "write text in quotes or a whole number, each value once"
 
 func (w *word) parse(raw *yaml.Node) (wrong, do string) {
-	i, err := strconv.ParseInt(raw.Value, 10, 64)
-	switch whole := err == nil && strconv.FormatInt(i, 10) == raw.Value; {
-	case raw.ShortTag() != "!!str" && !(raw.ShortTag() == "!!int" && whole):
+	switch _, whole := wholeOf(raw); {
+	case raw.ShortTag() != "!!str" && !whole:
 		return quote(raw.Value) + " is neither text nor a whole number", ""
 	case raw.Value == "":
 		return "the value is empty", ""
