@@ -125,24 +125,28 @@ func (c *closing) mark(t *db.Table) error {
 }
 
 // HasStatus returns an error if orders do not have a status that was written to them: a trigger of the shop has set another one, and counts of
-// changed rows do not show that. query is Table.Has, or Table.Count: then triggers says whether a table that a close writes has a trigger.
-func (s *Closer) HasStatus(tx db.Lent, query string, ids []any, status mapping.Value) (triggers bool, err error) {
-	counts, err := db.RowsOf(tx, query, []any{ids, status.Arg()}, func(n *[2]int) []any { return []any{&n[0], &n[1]} })
-	if n := db.First(counts); err == nil && n[0] != len(ids) { //mutant:kept-status-closed
+// changed rows do not show that.
+func (s *Closer) HasStatus(tx db.Lent, t *db.Table, ids []any, status mapping.Value) error {
+	n, err := db.ValueOf[int](tx, t.Has, ids, status.Arg())
+	if err == nil && n != len(ids) { //mutant:kept-status-closed
 		err = because(orderclose.RefusedByTrigger, "%d of %d orders do not have the status %v after it was written: "+
-			"a trigger has set another one; let the trigger raise an error, or let the shop change the order before", len(ids)-n[0], len(ids), status)
+			"a trigger has set another one; let the trigger raise an error, or let the shop change the order before", len(ids)-n, len(ids), status)
 	}
-	return db.First(counts)[1] > 0, err
+	return err
 }
 
-// Settled is hasStatus at the end of a transaction of the store. Deferred triggers run now, and not in the commit.
+// Settled is HasStatus at the end of a transaction of the store, if a table that a close writes may have triggers. Deferred ones run now, and not in the
+// commit.
 func (s *Closer) Settled(tx db.Lent, t *db.Table, ids []any, status mapping.Value) (triggers bool, err error) {
-	triggers, err = s.HasStatus(tx, t.Count, ids, status)
-	if err != nil || !triggers || s.Dialect.Settle == "" {
-		return triggers, err
+	n, err := db.ValueOf[int](tx, t.Triggers)
+	if err != nil || n == 0 {
+		return false, err
 	}
-	if _, err = tx.Exec(s.Dialect.Settle); err == nil {
-		_, err = s.HasStatus(tx, t.Has, ids, status)
+	if s.Dialect.Settle != "" {
+		_, err = tx.Exec(s.Dialect.Settle)
+	}
+	if err == nil {
+		err = s.HasStatus(tx, t, ids, status)
 	}
 	return true, err
 }

@@ -351,8 +351,7 @@ func (s *Payments) pay(tx db.Lent, o payable, p LatePayment) error {
 		return err
 	}
 	paid, _ := s.Q.M.Status.Pay()
-	_, err := s.HasStatus(tx, o.table.Has, []any{o.id}, paid)
-	return err
+	return s.HasStatus(tx, o.table, []any{o.id}, paid)
 }
 
 // setPayment writes which payment paid an order, if the mapping has a column for it.

@@ -38,7 +38,8 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 		t.Indexes, err = describeIndexes(tx, f.OID)
 	}
 	if err == nil { // 16: it fires on UPDATE, as a rule of the type 2
-		err = tx.Raw(written("?")+"SELECT tgname FROM pg_trigger JOIN written ON tgrelid = id WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0"+
+		err = tx.Raw("WITH RECURSIVE written AS (SELECT ?::oid AS id UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id)"+
+			" SELECT tgname FROM pg_trigger JOIN written ON tgrelid = id WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0"+
 			" UNION SELECT rulename FROM pg_rewrite JOIN written ON ev_class = id WHERE ev_type = '2' ORDER BY 1", f.OID).Scan(&t.Triggers).Error
 	}
 	return t, err == nil, err
@@ -48,21 +49,15 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
-// written begins a query with the ids of tables, and of their partitions and heirs.
-func written(tables string) string {
-	return "WITH RECURSIVE written AS (SELECT unnest(ARRAY[" + tables + "])::oid AS id UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id) "
-}
-
-// CountTriggers writes an expression: how many triggers tables, their partitions and their heirs have that are the user's or run in the commit, how
-// many rules, which rewrite statements, and how many heirs, to which the unique index of a table does not extend.
+// CountTriggers writes an expression: how many of the tables may get other rows than a statement writes. They have triggers that are the user's or
+// run in the commit, rules, or partitions and heirs, which may have these; and no unique index extends to heirs. It is one look at each table.
 func CountTriggers(tables []string) string {
 	ids := make([]string, len(tables))
 	for i, name := range tables {
 		ids[i] = "to_regclass('\"" + strings.ReplaceAll(name, ".", "\".\"") + "\"')"
 	}
-	return "(" + written(strings.Join(ids, ", ")) + "SELECT COUNT(*) + (SELECT COUNT(*) FROM pg_rewrite JOIN written ON ev_class = id)" +
-		" + (SELECT COUNT(*) FROM pg_inherits JOIN written ON inhparent = id JOIN pg_class ON oid = inhrelid WHERE NOT relispartition)" +
-		" FROM pg_trigger JOIN written ON tgrelid = id WHERE tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D')"
+	return "(SELECT COUNT(*) FROM pg_class c WHERE c.oid IN (" + strings.Join(ids, ", ") + ") AND (c.relhasrules OR c.relhassubclass OR c.relhastriggers" +
+		" AND EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = c.oid AND (tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D'))))"
 }
 
 // HidesReceipts is an expression: whether row-level security may hide rows that tell what became of a payment. The order's own row may be

@@ -42,7 +42,7 @@ type Dialect struct {
 	ReleaseStock func(s *mapping.Stock, n int) string
 	// ReleaseWaits asks whether ReleaseStock waits for locked rows on this server: MySQL waits, MariaDB does not.
 	ReleaseWaits func(tx *gorm.DB) (bool, error)
-	Triggers     func(tables []string) string // an expression: how many triggers tables have, or this session has executed; 0: each close looks at the stock
+	Triggers     func(tables []string) string // an expression: how many triggers tables have, or this session has executed
 	HasTable     string                       // a query that counts the tables of one name
 	HereSQL      string                       // the name of the database, in PostgreSQL of the schema
 	HomeSQL      string                       // an expression: where a connection finds the table receipts

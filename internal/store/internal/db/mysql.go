@@ -130,10 +130,10 @@ func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok boo
 }
 
 // executedTriggers is Dialect.Triggers of MariaDB: how many triggers this connection has executed. It costs a fifth of looking up the
-// triggers of each table, which waits for the other transactions on it. On MySQL it is 0: nothing tells there, so each close looks at the stock.
+// triggers of each table, which waits for the other transactions on it. On MySQL it is 1: nothing tells there, so each close looks at the stock.
 func executedTriggers([]string) string {
-	return "0 /*M!100600 + COALESCE((SELECT CAST(variable_value AS SIGNED) FROM information_schema.session_status" +
-		" WHERE variable_name = 'EXECUTED_TRIGGERS'), 0) */"
+	return "1 /*M!100600 * COALESCE((SELECT CAST(variable_value AS SIGNED) FROM information_schema.session_status" +
+		" WHERE variable_name = 'EXECUTED_TRIGGERS'), 1) */"
 }
 
 // triggersUnread asks whether no grant lets this user see the triggers of a table: TRIGGER, or on

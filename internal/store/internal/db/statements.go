@@ -44,8 +44,8 @@ type Table struct {
 	LockFree string // the same, without the rows that other transactions lock
 	Read     string // the same, without locking
 	Exists   string // ids: those that the table has
-	Has      string // ids, status: how many have it, and 0
-	Count    string // the same, and how many triggers may change what a close writes
+	Has      string // ids, status: how many have it
+	Triggers string // how many triggers may change what a close writes
 	Pay      string // paid, [constants], [paid at], [lock], ids, open; empty: the mapping names no paid status
 	Payable  string // open, closed or paid, now, id; locks the order's row
 	// Payment has the arguments payment, [lock], id; empty: the mapping names no column for it. Without the lock, a
@@ -124,7 +124,9 @@ func (q *statements) table(month mapping.Month) *Table {
 	read := q.M.ID.Read(q.M.ID.Column)
 	t.Exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id)
 	t.Pay, t.Mark = q.pay(t.Name), q.mark(t.Name)
-	t.Has, t.Count = q.countStatus(t.Name, "0"), q.countStatus(t.Name, q.triggers(t.Name))
+	t.Has = fmt.Sprintf("SELECT COUNT(*) FROM %s%s WHERE %s IN ? AND %s%s = ?", mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id, q.D.Unindexed,
+		mapping.Quote(q.M.Status.Column))
+	t.Triggers = "SELECT " + q.triggers(t.Name)
 	status := mapping.Quote(q.M.Status.Column)
 	t.Payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)"+AllRows+"%[7]s",
 		q.trimmed(read), q.ReadState(), status, q.trimmed(paymentOf(q.M)), mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), q.D.ForUpdate, id)
@@ -337,12 +339,6 @@ func (q *statements) triggers(orders string) string {
 		}
 	}
 	return q.D.Triggers(written)
-}
-
-// countStatus writes Table.Has with a second expression.
-func (q *statements) countStatus(orders, triggers string) string {
-	return fmt.Sprintf("SELECT COUNT(*), %s FROM %s%s WHERE %s IN ? AND %s%s = ?", triggers, mapping.Quote(orders), q.D.Hint(q.M.ID.Index),
-		mapping.Quote(q.M.ID.Column), q.D.Unindexed, mapping.Quote(q.M.Status.Column))
 }
 
 // pay writes the compare-and-set of a payment.
