@@ -427,6 +427,22 @@ func TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest(t *testing.T) {
 	})
 }
 
+func TestLoop_TheNewestAndTheOldestOrdersKeepNoneWaiting(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.change(func() { w.mute = true })
+		begin := w.now()
+		w.add(silent, "", "old", spread(w.r, 10, begin, begin.Add(time.Minute))...)
+		between := w.add(healthy, "", "between", spread(w.r, 100, begin.Add(time.Minute), begin.Add(2*time.Minute))...)
+		w.add(silent, "", "new", spread(w.r, 2, begin.Add(2*time.Minute), begin.Add(3*time.Minute))...)
+		time.Sleep(10 * time.Minute)
+		w.change(func() { w.mute = false })
+		took := w.within(10*time.Minute, between)
+		expect.That(t, took <= 2*time.Minute, "all are closed %v after the store answers again", took)
+	})
+}
+
 func TestLoop_LeavesTheGraceToThePipeline(t *testing.T) {
 	play(t, 1, func(w *world) {
 		w.process("a")

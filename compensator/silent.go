@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -26,12 +27,12 @@ func (t *turn) silent(ctx context.Context, r result) (silent bool, err error) {
 	return silent, nil
 }
 
-// othersAnswer reports whether the store gives a verdict on the newest overdue order outside a page on which it has given none.
+// othersAnswer reports whether the store gives a verdict on another overdue order than those of a page on which it has given none.
 func (t *turn) othersAnswer(ctx context.Context, r result) bool {
 	if errors.Is(r.err, orderclose.ErrNoOrderAtFault) { // it says so itself
 		return false
 	}
-	o, err := t.newestOutside(ctx, r.orders)
+	o, err := t.another(ctx, r.orders)
 	if err != nil || o.ID == "" {
 		return false
 	}
@@ -43,24 +44,24 @@ func (t *turn) othersAnswer(ctx context.Context, r result) bool {
 	return true
 }
 
-// newestOutside returns the newest overdue order that is not in the page. It prefers orders that do not rest. A Reader that only reads forward
-// gives the oldest order in place of the newest. The ID is empty if there is no such order.
-func (t *turn) newestOutside(ctx context.Context, page []orderclose.Order) (newest orderclose.Order, err error) {
+// another returns an overdue order that is not in the page: one of the newest, at random, so that it is not always the same one, which may fail too. It
+// prefers orders that do not rest. A Reader that only reads forward gives one of the oldest. The ID is empty if there is no such order.
+func (t *turn) another(ctx context.Context, page []orderclose.Order) (other orderclose.Order, err error) {
 	var found []orderclose.Order
 	for _, after := range []time.Time{t.cutoff.Add(-newHolderBack), {}} {
 		if len(found) == 0 && err == nil {
 			found, _, _, err = t.read(ctx, &t.news, overdue.Window{After: orderclose.Order{Due: after}, To: t.cutoff, Newest: true}, 0)
 		}
 	}
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] }) //mutant:same-order-proves
 	for _, o := range t.unpaused(found) {
-		same := func(p orderclose.Order) bool { return p.ID == o.ID }
 		rests := t.rests.has(o.ID, time.Now())
-		if slices.ContainsFunc(page, same) || rests && newest.ID != "" {
+		if slices.ContainsFunc(page, func(p orderclose.Order) bool { return p.ID == o.ID }) || rests && other.ID != "" {
 			continue
 		}
-		if newest = o; !rests {
+		if other = o; !rests {
 			break
 		}
 	}
-	return newest, err
+	return other, err
 }

@@ -30,6 +30,8 @@ var compensatorMutants = []mutant{
 		"compensator", "TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually/2000_of_kind_1_at_0s", "times in its first six minutes"},
 	{"rest-without-proof", "orders rest while the store is down", changes{{"!t.othersAnswer(ctx, r)", "false"}},
 		"compensator", "TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest", "after the store answers again"},
+	{"same-order-proves", "the same order always shows whether the store works", changes{{"len(found)", "0"}},
+		"compensator", "TestLoop_TheNewestAndTheOldestOrdersKeepNoneWaiting", "after the store answers again"},
 	{"new-holder-looks-back", "a new holder begins with the orders that come due now", changes{{"-newHolderBack", "-newsBack"}},
 		"compensator", "TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers/20,000_pending", "with the holder killed"},
 	{"unreached-waits-for-pass", "an order that a search did not reach waits for the next pass", changes{{"stopAt(found, left[0])", "goOn(position, more)"}},
