@@ -93,6 +93,10 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		if orderclose.IsNever(o.Due) { // it got this due time after its record was sent //mutant:never-due-continues
 			return decision{}
 		}
+		if o.Remaining() <= 0 { // such a Store would be asked again at once, without end
+			why := fmt.Sprintf("the store returned not_due, but the due time %v is not after its clock, %v", o.Due, o.At)
+			return failed(r, causeFailed, why, jitter)
+		}
 		return notDue(r, o)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
@@ -152,9 +156,6 @@ func notDue(r wire.Record, o orderclose.Outcome) decision {
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{} //mutant:moved-keeps-failures
 	}
 	remaining := o.Remaining()
-	if remaining <= 0 { // such a Store would be asked again at once, without end
-		return failed(r, causeFailed, fmt.Sprintf("the store returned not_due, but the due time %v is not after its clock, %v", o.Due, o.At), 0)
-	}
 	if remaining <= parkLimit {
 		return decision{action: park, wait: remaining, record: r}
 	}

@@ -45,6 +45,8 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 		{orderclose.Outcome{Verdict: orderclose.NotFound}, "not_found", "row_not_found: the store says not_found"},
 		{orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")}, "failed", "no stock row"},
 		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store returned the unknown verdict "shrug"`},
+		{orderclose.Outcome{Verdict: orderclose.NotDue, At: epoch.UTC()}, "failed",
+			"the store returned not_due, but the due time 0001-01-01 00:00:00 +0000 UTC is not after its clock, 2023-11-14 22:13:20 +0000 UTC"},
 	} {
 		r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Lane: wire.LaneReplay, NotDue: 1}
 		for n, minutes := range []time.Duration{1, 2, 4} {
