@@ -23,6 +23,8 @@ const (
 	// remindTries is how many failed writes end a round. The database may refuse the reminder of one order. Then the page of that order
 	// is halved up to nine times, and up to ten writes fail.
 	remindTries = 30
+	// roundTime is how long a round may take. The next one goes on with the reminders that it has not written.
+	roundTime = 3 * time.Minute
 )
 
 // New returns the task that writes the reminders of unpaid orders in the database, by the rules now in effect. report is called after
@@ -67,7 +69,9 @@ func (r *writer) do(ctx context.Context) time.Duration {
 			r.done = time.Time{}
 		}
 		r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
-		if err := r.round(ctx, delays, offsets, &result); err != nil && ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, roundTime) //mutant:endless-reminders
+		defer cancel()
+		if err := r.round(limited, delays, offsets, &result); err != nil && ctx.Err() == nil {
 			r.logger.Warn("writing reminders failed, will retry", "err", err)
 		}
 	}

@@ -32,6 +32,7 @@ type waitingOrders struct {
 	reads  int
 	done   time.Time
 	rules  []orderclose.Rule
+	slow   time.Duration // how long a write takes
 }
 
 func (w *waitingOrders) delays() orderclose.Delays {
@@ -67,7 +68,11 @@ func (w *waitingOrders) DueBetween(_ context.Context, from, to time.Time, after 
 	return page, nil
 }
 
-func (w *waitingOrders) Remind(_ context.Context, reminders []store.Reminder) (late []time.Duration, locked int, err error) {
+func (w *waitingOrders) Remind(ctx context.Context, reminders []store.Reminder) (late []time.Duration, locked int, err error) {
+	unsent := func(r store.Reminder) bool { _, sent := w.sent[r.ID]; return !sent }
+	if w.slow > 0 && slices.ContainsFunc(reminders, unsent) && !retry.Sleep(ctx, w.slow) {
+		return nil, 0, ctx.Err()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
@@ -244,6 +249,23 @@ func TestReminders_AThousandOrdersAreReadInPages(t *testing.T) {
 		defer start()()
 		synctest.Wait()
 		expect.Equal(t, len(w.log), 1100, "reminders")
+	})
+}
+
+// A task of the holder that takes five minutes hangs, and ends the process.
+func TestReminders_ARoundEndsSoonWhateverItHasToWrite(t *testing.T) {
+	inReminders(t, twoReminders, nil, func(w *waitingOrders, _ func() func()) {
+		for i := range 20_000 {
+			w.orders = append(w.orders, orderclose.Order{ID: fmt.Sprintf("%06d", i), CreatedAt: w.began.Add(-time.Hour), Due: w.began.Add(11 * time.Minute)})
+		}
+		w.slow = 10 * time.Second // for 500 orders
+		r := &writer{store: w, delays: w.delays, report: w.report, logger: slog.New(slog.DiscardHandler)}
+		for len(w.sent) < len(w.orders) && time.Since(w.began) < time.Hour {
+			began := time.Now()
+			r.do(context.Background())
+			expect.That(t, time.Since(began) <= 4*time.Minute, "a round takes %v", time.Since(began))
+		}
+		expect.Equal(t, len(w.sent), len(w.orders), "reminded orders")
 	})
 }
 

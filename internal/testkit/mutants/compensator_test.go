@@ -6,6 +6,8 @@ var compensatorMutants = []mutant{
 		"pipeline", "TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing", "late payments of [], want"},
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",
 		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
+	{"endless-reminders", "a round of reminders takes so long that the process ends", changes{{"roundTime", "24*roundTime"}},
+		"internal/reminders", "TestReminders_ARoundEndsSoonWhateverItHasToWrite", "a round takes"},
 	{"one-keeps-reminders", "an order whose reminder the database refuses keeps others from theirs", changes{{"r.write(ctx, half, result)", "_ = half"}},
 		"internal/reminders", "TestReminders_AnOrderThatCannotBeRemindedKeepsNoOtherFromIt", "reminders: got"},
 	{"failure-named-always", "the loop logs each order that it cannot close", changes{{"time.Hour", "0"}},
