@@ -137,11 +137,12 @@ func TestPod_NoFieldIsThereTwice(t *testing.T) {
 	}
 }
 
-// A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else.
+// A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else. It reaches DNS where its pods listen.
 func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
 	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {
 		for _, e := range n.Spec.Egress {
 			named, part := len(e.To) > 0 && e.To[0].IPBlock != nil, len(e.To) > 0 && e.To[0].PodSelector != nil // which is payments
+			that(t, n.Name != "orderclose" || len(e.Ports) == 2 && e.Ports[0].Port.IntValue() == 5353, "DNS at %v", e.Ports)
 			that(t, named == (n.Name == "orderclose-database") && part == (n.Name == "orderclose-payments-callers"), "%s goes to %v", n.Name, e.To)
 		}
 	}
