@@ -22,6 +22,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\nroles: {payments: {enabled: true}}":                                "payments.query is not set",
 		"roles: {sweeper: {enabled: true}}":                                           "needs Kafka: set it to the brokers",
 		small + "\nroles: {relays: {replicas: 3}}":                                    "relays",
+		small + "\nroles: {sweeper: {every: 1d}}":                                     "/roles/sweeper/every",
 		small + "\nautoscaling: {closer: {max: 0}}":                                   "max",
 		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                          "kafka",
 		small + "\ntopics: {delay: {default: 30m}}":                                   "'delay' not allowed",
