@@ -156,6 +156,11 @@ var sweeperTexts = []string{
 	"Orders that the pipeline missed stay open.", "Due orders stay open.",
 	", and one begins each 15 s. Old orders that the pipeline missed", ". Old orders",
 	", or Redis does not answer or refuses writes", "",
+	`max(orderclose_waiting_unseen) > 0, "what", "topics", "", "")
+          or label_replace(time() - max(orderclose_dead_letters_read_timestamp_seconds) > 600
+          or absent(orderclose_dead_letters_read_timestamp_seconds), "what", "dead letters", "", "")
+          or label_replace(`, "",
+	"compensators\n            and closers", "sweepers",
 	"Stuck: its key in Redis has no expiry, or one that is too long. Instead of Redis the database has the lock. Without both", "Without it",
 }
 

@@ -115,7 +115,7 @@ pod:
   imagePullSecrets: [{name: registry}]
   nodeSelector: {kubernetes.io/os: linux}
   tolerations: [{key: shop, operator: Exists}]
-networkPolicy: {prometheusNamespace: observability, ports: {kafka: [9093, 9094]}, to: {database: [{ipBlock: {cidr: 10.0.7.0/28}}]}}
+networkPolicy: {prometheusNamespace: observability, ports: {kafka: [9093, 9094], dns: [5353]}, to: {database: [{ipBlock: {cidr: 10.0.7.0/28}}]}}
 monitoring: {enabled: true, labels: {release: prometheus}, interval: 30s, dashboards: {enabled: true, annotations: {grafana_folder: orders}}}
 autoscaling: {enabled: true}
 `

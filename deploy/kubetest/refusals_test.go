@@ -22,6 +22,7 @@ func TestChart_RefusesWrongValues(t *testing.T) {
 		small + "\nroles: {payments: {enabled: true}}":                                "payments.query is not set",
 		"roles: {sweeper: {enabled: true}}":                                           "needs Kafka: set it to the brokers",
 		small + "\nroles: {relays: {replicas: 3}}":                                    "relays",
+		small + "\nroles: {sweeper: {every: 1d}}":                                     "/roles/sweeper/every",
 		small + "\nautoscaling: {closer: {max: 0}}":                                   "max",
 		small + "\nnetworkPolicy: {ports: {kafka: [90920]}}":                          "kafka",
 		small + "\ntopics: {delay: {default: 30m}}":                                   "'delay' not allowed",
@@ -137,11 +138,12 @@ func TestPod_NoFieldIsThereTwice(t *testing.T) {
 	}
 }
 
-// A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else.
+// A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else. It reaches DNS where its pods listen.
 func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
 	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {
 		for _, e := range n.Spec.Egress {
 			named, part := len(e.To) > 0 && e.To[0].IPBlock != nil, len(e.To) > 0 && e.To[0].PodSelector != nil // which is payments
+			that(t, n.Name != "orderclose" || len(e.Ports) == 2 && e.Ports[0].Port.IntValue() == 5353, "DNS at %v", e.Ports)
 			that(t, named == (n.Name == "orderclose-database") && part == (n.Name == "orderclose-payments-callers"), "%s goes to %v", n.Name, e.To)
 		}
 	}

@@ -115,6 +115,18 @@ func TestReal_AnotherReaderIsSeen(t *testing.T) {
 	})
 }
 
+// Events that together are longer than a statement may be are taken: by default 16 MB on MariaDB.
+func TestReal_LongEventsAreTaken(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, dsn string) {
+		r := onServer(t, dsn)
+		for range takeBatch {
+			r.row("a", `{"data":"`+strings.Repeat("x", 100<<10)+`"}`)
+		}
+		s := must.Get(r.step(t.Context(), nil, 0, 0, 0))(t)
+		expect.Equal(t, s.taken, takeBatch, "events that were taken")
+	})
+}
+
 // A close that has not committed keeps no other event waiting.
 func TestReal_AnOpenTransactionKeepsNoEvent(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, dsn string) {
