@@ -36,7 +36,7 @@ type Column struct {
 	Nullable   bool
 	Default    bool   // an INSERT may leave it out
 	DefaultNow bool   // an INSERT that leaves it out writes the present time
-	OnUpdate   bool   // the database sets it to the present time with each UPDATE
+	OnUpdate   bool   // the database sets it to the present time with each UPDATE, or generates it from such a column
 	Generated  bool   // the database computes it
 	Expression string // of a generated column and of those that it names, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
