@@ -328,7 +328,9 @@ func (c Column) same(a, b Value) bool {
 }
 
 // mindsCase reports whether the column's collation tells upper from lower case.
-func (c Column) mindsCase() bool { return strings.HasSuffix(c.Collation, "_bin") || strings.HasSuffix(c.Collation, "_cs") }
+func (c Column) mindsCase() bool {
+	return strings.HasSuffix(c.Collation, "_bin") || strings.HasSuffix(c.Collation, "_cs")
+}
 
 // digits is how to write the precision of a column.
 const digits = "write s for DATETIME, ms for DATETIME(3), us for DATETIME(6), in PostgreSQL us unless the type has a precision"
