@@ -94,17 +94,17 @@ func (t Table) zoneDependence(c Column) string {
 	if t.Postgres {
 		return "" // it refuses such columns
 	}
-	other := []string{"datetime", "date"}
+	other, function := []string{"datetime", "date"}, "str_to_date"
 	if c.Type == "datetime" {
-		other = []string{"timestamp"}
+		other, function = []string{"timestamp"}, "from_unixtime"
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
 		if of := t.Columns[name]; slices.Contains(other, of.Type) && strings.Contains(c.Expression, "`"+name+"`") {
 			return "the " + strings.ToUpper(of.Type) + " column " + name
 		}
 	}
-	if c.Type == "datetime" && strings.Contains(c.Expression, "from_unixtime") {
-		return "FROM_UNIXTIME"
+	if strings.Contains(c.Expression, function) {
+		return strings.ToUpper(function)
 	}
 	return ""
 }
