@@ -26,9 +26,10 @@ func harmIsRefused(t *testing.T) {
 			shut DATETIME AS (finish_time) STORED, late DATETIME AS (pay_deadline + INTERVAL 1 HOUR) VIRTUAL,
 			zoned DATETIME AS (placed_utc + INTERVAL 1 HOUR) VIRTUAL, placed_utc TIMESTAMP NULL DEFAULT NULL,
 			zoned_too DATETIME AS (zoned + INTERVAL 1 HOUR) VIRTUAL, day DATE NULL, dated TIMESTAMP AS (day + INTERVAL 1 HOUR) VIRTUAL,
+			moved TIMESTAMP AS (touched + INTERVAL 1 HOUR) VIRTUAL, parsed TIMESTAMP AS (STR_TO_DATE(note, '%Y-%m-%d')) VIRTUAL,
 			user_id INT NOT NULL, note VARCHAR(9) NULL, revision INT NOT NULL DEFAULT 0, no_in_shop INT NULL UNIQUE,
 			KEY idx_state_deadline (state, pay_deadline), KEY part (state(4), pay_deadline), KEY z (state, zoned), KEY z2 (state, zoned_too),
-			KEY z3 (state, dated),
+			KEY z3 (state, dated), KEY z4 (state, moved), KEY z5 (state, parsed),
 			CONSTRAINT bought FOREIGN KEY (user_id) REFERENCES users (id)) ENGINE = InnoDB`,
 		"CREATE TABLE t_order_line (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, goods_id INT NOT NULL, num INT NOT NULL, KEY " +
 			"idx_order (order_id)) ENGINE = InnoDB",
@@ -54,6 +55,8 @@ func harmIsRefused(t *testing.T) {
 		{func(m *mapping.Mapping) { m.Due.Column, m.DueIndex = "zoned", "z" }, "due.column: t_order.zoned is generated from the TIMESTAMP column placed_utc"},
 		{func(m *mapping.Mapping) { m.Due.Column, m.DueIndex = "zoned_too", "z2" }, "due.column: t_order.zoned_too is generated from the TIMESTAMP column placed"},
 		{func(m *mapping.Mapping) { m.Due, m.DueIndex = *stamp, "z3"; m.Due.Column = "dated" }, "due.column: t_order.dated is generated from the DATE column day"},
+		{func(m *mapping.Mapping) { m.Due, m.DueIndex = *stamp, "z4"; m.Due.Column = "moved" }, "due.column: t_order.moved is set to the present moment"},
+		{func(m *mapping.Mapping) { m.Due, m.DueIndex = *stamp, "z5"; m.Due.Column = "parsed" }, "due.column: t_order.parsed is generated from STR_TO_DATE"},
 		{func(m *mapping.Mapping) {
 			m.Lock = &mapping.TimeColumn{Column: "touched", Type: mapping.Timestamp, Precision: mapping.Millis}
 		}, "lock.precision: t_order.touched is timestamp, and is mapped with the precision ms"},

@@ -58,6 +58,34 @@ func TestCloseOrders_ChecksTheSumsOfEachOrderInEachTable(t *testing.T) {
 	})
 }
 
+// The table writes its statuses in another case than the mapping, and its collation ignores that.
+func TestMySQL_AnAuditTakesStatusesAsTheDatabaseDoes(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+  table: t_order
+  id: {column: id, type: integer}
+  status: {column: state, from: open, to: closed, paid: [paid]}
+  due: {column: due, type: unix_ms}
+  items: none
+  stock: none
+`)})
+		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT PRIMARY KEY, state ENUM('Open', 'Closed', 'Paid', 'Cart') CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"+
+			" NOT NULL, due BIGINT NOT NULL, KEY (state, due, id))")
+		exec(t, s.DB(), "INSERT INTO t_order VALUES (1, 'Open', 1000), (2, 'Open', 1000), (3, 'Open', 1000)")
+		must.Do(t, s.Migrate(t.Context()))
+		must.Get(closeOrders(t, s, "1", "2", "3"))(t)
+		exec(t, s.DB(), "UPDATE t_order SET state = ELT(id, state, 'Paid', 'Cart')")
+		now := must.Get(s.Now(t.Context()))(t)
+		rows, _, err := s.AuditClosed(t.Context(), now.Add(-time.Hour), now.Add(time.Hour), store.ReceiptKey{}, 10)
+		must.Do(t, err)
+		got := ""
+		for _, r := range rows {
+			got += fmt.Sprintf("%s %s %v, ", r.Part.Status, r.Part.State, r.Part.Unlisted)
+		}
+		expect.That(t, got == "Closed closed false, Paid paid false, Cart other true, ", "%s", got)
+	})
+}
+
 // A row of stock is locked for a while, and one of the orders that wait for it has a SKU without a row.
 func TestCloseOrders_AnOrderThatFailsInALaterRoundIsAlone(t *testing.T) {
 	eachDatabase(t, func(t *testing.T) {

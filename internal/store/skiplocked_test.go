@@ -55,7 +55,9 @@ func lockedInItsMonth(t *testing.T) {
 	createTables(t, s)
 	now := time.Now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	this, last := "o_"+month.Format("200601"), "o_"+month.AddDate(0, -1, 0).Format("200601")
+	this, last, old := "o_"+month.Format("200601"), "o_"+month.AddDate(0, -1, 0).Format("200601"), "o_"+month.AddDate(0, -20, 0).Format("200601")
+	exec(t, s.DB(), "CREATE TABLE "+old+" LIKE o")
+	exec(t, s.DB(), "INSERT INTO "+old+" VALUES ('old', 2, 1)")
 	for _, table := range []string{this, last} { // no shop has an id twice; here it shows which table was read
 		exec(t, s.DB(), "CREATE TABLE "+table+" LIKE o")
 		exec(t, s.DB(), "INSERT INTO "+table+" VALUES ('a', 0, 1)")
@@ -67,6 +69,10 @@ func lockedInItsMonth(t *testing.T) {
 	must.Do(t, payment.Rollback())
 	wantVerdicts(t, s, orderclose.Closed, orderclose.CloseRequest{OrderID: "a", CreatedAt: now})
 	expect.Equal(t, texts(t, s, "SELECT CONCAT_WS(' ', no, status) FROM "+last), "a 0, b 2", "the month before")
+	history := must.Get(s.OrderHistory(t.Context(), "old"))(t)
+	expect.That(t, history.Order != nil && history.Order.State == "2", "the history of an order that no close reads any more: %+v", history.Order)
+	history = must.Get(s.OrderHistory(t.Context(), "OLD"))(t)
+	expect.That(t, !history.Known(), "the history of an id that is one with another order's to the collation: %+v", history.Order)
 }
 
 // receiptOfA makes a close of the order "a" wait that has locked the order.

@@ -217,6 +217,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 
 		{change(orders, func(t *Table) { t.View, t.Engine = true, "" }), "table: is a view"},
 		{column("state", Column{Type: "varchar", Definition: "varchar(7)", Length: 7}), "status.from: varchar(7), which has no"},
+		{column("state", Column{Type: "enum", Definition: "enum('Wait_Pay','CLOSED')", Collation: "utf8mb4_bin"}), "status.from: which has no"},
 		{column("state", Column{Type: "varchar", Definition: "varchar(9)", Length: 9, Generated: true}), "status.column: generated column"},
 		{column("id", Column{Type: "decimal", Definition: "decimal(20,0)"}), "id.column: has to be text or a whole number"},
 		{mapped(func(m *Mapping) {

@@ -324,10 +324,12 @@ func (c Column) same(a, b Value) bool {
 		return false
 	}
 	x, y := strings.TrimRight(a.Text, " "), strings.TrimRight(b.Text, " ")
-	if strings.HasSuffix(c.Collation, "_bin") || strings.HasSuffix(c.Collation, "_cs") {
-		return x == y
-	}
-	return strings.EqualFold(x, y)
+	return x == y || !c.mindsCase() && strings.EqualFold(x, y)
+}
+
+// mindsCase reports whether the column's collation tells upper from lower case.
+func (c Column) mindsCase() bool {
+	return strings.HasSuffix(c.Collation, "_bin") || strings.HasSuffix(c.Collation, "_cs")
 }
 
 // digits is how to write the precision of a column.

@@ -13,7 +13,7 @@ func (c Column) holds(v Value) bool {
 	switch {
 	case c.Type == "boolean":
 		return slices.Contains([]string{"0", "1", "true", "false"}, v.Text)
-	case c.Type == "enum" && c.Collation == "": // of PostgreSQL, which minds the case
+	case c.Type == "enum" && (c.Collation == "" || c.mindsCase()): // without a collation it is of PostgreSQL
 		return strings.Contains(c.Definition, "'"+strings.ReplaceAll(v.Text, "'", "''")+"'")
 	case c.Type == "enum":
 		return strings.Contains(definition, "'"+strings.ToLower(strings.ReplaceAll(v.Text, "'", "''"))+"'")

@@ -36,7 +36,7 @@ type Column struct {
 	Nullable   bool
 	Default    bool   // an INSERT may leave it out
 	DefaultNow bool   // an INSERT that leaves it out writes the present time
-	OnUpdate   bool   // the database sets it to the present time with each UPDATE
+	OnUpdate   bool   // the database sets it to the present time with each UPDATE, or generates it from such a column
 	Generated  bool   // the database computes it
 	Expression string // of a generated column and of those that it names, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
@@ -94,17 +94,17 @@ func (t Table) zoneDependence(c Column) string {
 	if t.Postgres {
 		return "" // it refuses such columns
 	}
-	other := []string{"datetime", "date"}
+	other, function := []string{"datetime", "date"}, "str_to_date"
 	if c.Type == "datetime" {
-		other = []string{"timestamp"}
+		other, function = []string{"timestamp"}, "from_unixtime"
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
 		if of := t.Columns[name]; slices.Contains(other, of.Type) && strings.Contains(c.Expression, "`"+name+"`") {
 			return "the " + strings.ToUpper(of.Type) + " column " + name
 		}
 	}
-	if c.Type == "datetime" && strings.Contains(c.Expression, "from_unixtime") {
-		return "FROM_UNIXTIME"
+	if strings.Contains(c.Expression, function) {
+		return strings.ToUpper(function)
 	}
 	return ""
 }

@@ -209,14 +209,19 @@ func (s *Reader) AuditClosed(ctx context.Context, from, to time.Time, after Rece
 
 // auditRows returns the orders of ids that a table has, with their receipts, lines and ledger rows, and the other ids.
 func (s *Reader) auditRows(tx *gorm.DB, t *db.Table, ids []string) (rows []AuditRow, missing []string, err error) {
-	query := fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s WHERE %s IN ?",
+	query := fmt.Sprintf("SELECT %s, %s, %s, CASE WHEN %[3]s = ? THEN 2 WHEN %[3]s IN ? THEN 1 ELSE 0 END, %[4]s FROM %[5]s WHERE %[6]s IN ?",
 		s.Q.M.ID.Read(s.Q.M.ID.Column), s.Q.ReadState(), mapping.Quote(s.Q.M.Status.Column), s.Q.DueOf(t.Name), mapping.Quote(t.Name), mapping.Quote(s.Q.M.ID.Column))
-	err = db.EachRow(tx, query, append(s.Q.StateArgs(), s.Q.Args(ids)), func(r *sql.Rows) (err error) {
-		row, st, status, due := AuditRow{LineQuantities: map[string]int64{}}, db.State(0), "", any(nil)
-		if err := r.Scan(&row.ID, &st, db.Nullable(&status), &due); err != nil || !slices.Contains(ids, row.ID) { // the collation may match another order
+	m := s.Q.M.Status
+	named := []any{m.From.Arg()}
+	for _, v := range slices.Concat(m.Paid, m.Closed) {
+		named = append(named, v.Arg())
+	}
+	err = db.EachRow(tx, query, append(s.Q.StateArgs(), m.To.Arg(), named, s.Q.Args(ids)), func(r *sql.Rows) (err error) {
+		row, st, status, known, due := AuditRow{LineQuantities: map[string]int64{}}, db.State(0), "", 0, any(nil)
+		if err := r.Scan(&row.ID, &st, db.Nullable(&status), &known, &due); err != nil || !slices.Contains(ids, row.ID) { // the collation may match another order
 			return err
 		}
-		row.Part = s.auditPart(t, st, status)
+		row.Part = s.auditPart(t, st, status, known)
 		row.Due, err = s.Q.DecodeDue(due)
 		rows = append(rows, row)
 		return err
@@ -238,12 +243,10 @@ func (s *Reader) auditRows(tx *gorm.DB, t *db.Table, ids []string) (rows []Audit
 	return rows, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return byID[id] != nil }), err
 }
 
-// auditPart returns the part of an order, by the state and the status of its row.
-func (s *Reader) auditPart(t *db.Table, st db.State, status string) AuditPart {
-	to := s.Q.M.Status.To
-	p := AuditPart{Table: t.Name, Status: status, table: t, meaning: s.Q.M.Status.Meaning(status)}
-	p.Unlisted = !slices.ContainsFunc(slices.Concat([]mapping.Value{s.Q.M.Status.From, to}, s.Q.M.Status.Paid, s.Q.M.Status.Closed),
-		func(v mapping.Value) bool { return v.Text == status })
+// auditPart returns the part of an order, by the state and the status of its row. To the database the status is 2: Status.To, 1: another one that
+// the mapping names, or 0: none of them; its collation may ignore the case.
+func (s *Reader) auditPart(t *db.Table, st db.State, status string, known int) AuditPart {
+	p := AuditPart{Table: t.Name, Status: status, table: t, meaning: s.Q.M.Status.Meaning(status), Unlisted: known == 0}
 	switch {
 	case st == db.StateOpen:
 		p.State = schema.AuditOpen
@@ -251,7 +254,7 @@ func (s *Reader) auditPart(t *db.Table, st db.State, status string) AuditPart {
 		p.State = schema.AuditExcluded
 	case st == db.StatePaid:
 		p.State = schema.AuditPaid
-	case status == to.Text:
+	case known == 2:
 		p.State = schema.AuditClosed
 	default:
 		p.State = schema.AuditOther

@@ -132,7 +132,7 @@ func (s *Reader) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) er
 	if !ok {
 		return nil
 	}
-	candidates, err := s.Candidates(tx.Statement.Context, []orderclose.CloseRequest{{OrderID: id}})
+	candidates, err := s.Everywhere(tx.Statement.Context)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (s *Reader) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) er
 // orderQuery writes the SELECT of one order, without a lock.
 func (s *Reader) orderQuery(t *db.Table) string {
 	q := s.Q
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?", q.M.ID.Read(q.M.ID.Column),
 		db.OrElse(q.M.Category, "''"), mapping.Quote(q.M.Status.Column), db.OrElse(q.M.Created.Name(), "NULL"), q.DueOf(t.Name),
 		db.OrElse(q.M.PaidAt.Name(), "NULL"), db.OrElse(db.First(q.M.ClosedAt).Name(), "NULL"),
 		"COALESCE("+db.OrElse(q.M.Version, "0")+", 0)", q.Attributes(), mapping.Quote(t.Name), mapping.Quote(q.M.ID.Column))
@@ -165,8 +165,10 @@ func (s *Reader) orderQuery(t *db.Table) string {
 // status, and its Status is -1.
 func (s *Reader) scanOrder(rows *sql.Rows, id string, history *OrderHistory) error {
 	o := OrderRow{ID: id, Status: -1}
+	var found string
 	var created, due, paid, closed, attributes any
-	if err := rows.Scan(db.Nullable(&o.Category), db.Nullable(&o.State), &created, &due, &paid, &closed, &o.Version, &attributes); err != nil {
+	err := rows.Scan(&found, db.Nullable(&o.Category), db.Nullable(&o.State), &created, &due, &paid, &closed, &o.Version, &attributes)
+	if err != nil || found != id { // the collation may match another order
 		return err
 	}
 	if o.Meaning = s.Q.M.Status.Meaning(o.State); !s.Mapped {
@@ -178,12 +180,10 @@ func (s *Reader) scanOrder(rows *sql.Rows, id string, history *OrderHistory) err
 		value any
 		to    *time.Time
 	}{{s.Q.Created, created, &o.CreatedAt}, {s.Q.PaidAt, paid, &o.PaidAt}, {db.First(s.Q.ClosedAt), closed, &o.ClosedAt}} {
-		var err error
 		if *t.to, _, err = t.codec.Decode(t.value); err != nil {
 			return err
 		}
 	}
-	var err error
 	if o.Due, err = s.Q.DecodeDue(due); err != nil {
 		return err
 	}

@@ -170,6 +170,9 @@ func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error)
 	}
 	for name, c := range columns {
 		c.Expression = expanded(columns, c.Expression)
+		for of, from := range columns {
+			c.OnUpdate = c.OnUpdate || from.OnUpdate && strings.Contains(c.Expression, "`"+of+"`")
+		}
 		columns[name] = c
 	}
 	return columns, err
