@@ -256,7 +256,11 @@ func (r *rig) append(topic string, partition int, messages ...wire.Message) {
 	for i, m := range messages {
 		records[i] = m.Raw()
 	}
-	must.Get(r.kafka.Idempotent(nil)(r.t.Context(), topic, partition, records))(r.t)
+	write := r.kafka.Idempotent(nil)
+	r.eventually(func() error { // a broker that has just started has no producer ids yet
+		_, err := write(r.t.Context(), topic, partition, records)
+		return err
+	})
 }
 
 // eventually calls try until it succeeds, as await does.

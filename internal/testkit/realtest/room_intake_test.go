@@ -47,10 +47,7 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s environ.Servers) {
 	t.Cleanup(func() { r.clean(func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, topic) }) })
 	r.start("relay", "closer", "intake-1", "intake-2")
 	count := inRing(300, 600)
-	write := r.kafka.Idempotent(nil) // it repeats what a busy broker does not answer
-	put := func(m wire.Message) {
-		must.Get(write(t.Context(), topic, kafka.PartitionOf(m.Key, 4), []wire.RawRecord{m.Raw()}))(t)
-	}
+	put := func(m wire.Message) { r.append(topic, kafka.PartitionOf(m.Key, 4), m) }
 	shop, orders := scenario.OrdersOf(r.store), []orderclose.Order{}
 	for i := range count {
 		if n := i / (count / 10); i%(count/10) == count/20 { // ten times
