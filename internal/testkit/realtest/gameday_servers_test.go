@@ -201,7 +201,7 @@ var serverIncidents = []incident{
 		alerts: []string{"OrdercloseRoleMissing/relay"},
 		own:    ownKafka,
 		play: func(g *game) {
-			g.begin("relay", "closer", "compensator")
+			g.begin("relay", "closer") // a compensator could hold the orders at the moment of the command
 			g.place("waiting", 5, 5*time.Second)
 			g.own.kafka.stop()
 			g.fires(g.alerts...)
