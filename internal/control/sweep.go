@@ -91,7 +91,7 @@ func (s Sweep) Encode() (wire.Message, error) {
 	for i := range s.Failures {
 		s.Failures[i].Error = wire.Truncate(s.Failures[i].Error, maxSweepText)
 	}
-	if year := s.OldestDue.UTC().Year(); year < 0 || year > 9999 {
+	if _, err := s.OldestDue.MarshalJSON(); err != nil {
 		s.OldestDue = time.Time{}
 	}
 	value, err := json.Marshal(s)

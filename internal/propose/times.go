@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -184,7 +185,7 @@ func (p *Proposal) after(of func(row int) bool, t timeChoice) (ages []time.Durat
 		switch {
 		case !of(row) || created.IsZero():
 			continue
-		case at.IsZero() || at.Year() >= 9999:
+		case at.IsZero() || orderclose.IsNever(at):
 			never++
 			continue
 		case at.After(p.f.Now):

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -195,7 +196,7 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	for i, at := range due.at {
 		row, late := &v.Rows[3], f.Now.Sub(at.Add(add))
 		switch {
-		case at.IsZero() || at.Year() >= 9999:
+		case at.IsZero() || orderclose.IsNever(at):
 		case late >= 0:
 			row, oldest = &v.Rows[0], max(oldest, late)
 			row.Oldest = short(oldest)

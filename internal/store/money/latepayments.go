@@ -254,7 +254,8 @@ func markSame(tx *gorm.DB, payments []LatePayment) error {
 	}
 	for i, p := range payments {
 		if p.PaymentID != "" {
-			payments[i].RefundKey = fmt.Sprintf("refund-%d:%s/%s", len(p.OrderID), p.OrderID, p.PaymentID) // as in the id of the event
+			id := orderclose.OrderPaidLate{OrderID: p.OrderID, PaymentID: p.PaymentID}.ID()
+			payments[i].RefundKey = "refund-" + strings.TrimPrefix(id, orderclose.EventOrderPaidLate+"/") // as docs/wire.md tells readers of the event
 		}
 		for _, other := range of[p.OrderID] {
 			if p.Resolution == "" && (p.PaymentID == "") != (other.PaymentID == "") {

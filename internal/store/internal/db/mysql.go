@@ -169,24 +169,23 @@ func describeColumns(tx *gorm.DB, args []any) (map[string]mapping.Column, error)
 		columns[c.Name] = c.Column
 	}
 	for name, c := range columns {
-		c.Expression = expanded(columns, c.Expression)
-		for of, from := range columns {
-			c.OnUpdate = c.OnUpdate || from.OnUpdate && strings.Contains(c.Expression, "`"+of+"`")
-		}
+		expression, moves := expanded(columns, c.Expression)
+		c.Expression, c.OnUpdate = expression, c.OnUpdate || moves
 		columns[name] = c
 	}
 	return columns, err
 }
 
-// expanded adds to an expression those of the generated columns that it names.
-func expanded(columns map[string]mapping.Column, expression string) string {
-	all := expression
+// expanded adds to an expression those of the generated columns that it names. moves reports whether each UPDATE sets one of all these columns.
+func expanded(columns map[string]mapping.Column, expression string) (all string, moves bool) {
+	all = expression
 	for name, c := range columns {
-		if c.Expression != "" && strings.Contains(expression, "`"+name+"`") {
-			all += " " + expanded(columns, c.Expression)
+		if strings.Contains(expression, "`"+name+"`") {
+			below, moved := expanded(columns, c.Expression)
+			all, moves = all+" "+below, moves || moved || c.OnUpdate
 		}
 	}
-	return all
+	return all, moves
 }
 
 // usedIndexes holds conditions on information_schema.statistics that select indexes in use, by

@@ -333,12 +333,17 @@ func (q *statements) triggers(orders string) string {
 	for _, s := range q.M.Stock {
 		written = append(written, s.Table)
 	}
+	return q.D.Triggers(append(written, q.onCloseTables()...))
+}
+
+// onCloseTables returns the tables that the statements of Mapping.OnClose write.
+func (q *statements) onCloseTables() (names []string) {
 	for _, statement := range q.M.OnClose {
 		if name, _, _ := mapping.OnCloseTable(q.D.Folded(statement)); name != "" {
-			written = append(written, name)
+			names = append(names, name)
 		}
 	}
-	return q.D.Triggers(written)
+	return names
 }
 
 // pay writes the compare-and-set of a payment.

@@ -54,10 +54,7 @@ func (s *Handle) HiddenRows(ctx context.Context) (problems []mapping.Problem, er
 	for _, stock := range s.Q.M.Stock {
 		names = append(names, stock.Table)
 	}
-	for _, statement := range s.Q.M.OnClose {
-		written, _, _ := mapping.OnCloseTable(s.Dialect.Folded(statement))
-		names = append(names, written)
-	}
+	names = append(names, s.Q.onCloseTables()...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		schema, table := mapping.Split(name)
