@@ -81,8 +81,8 @@ func nextTurn(took, every time.Duration, left bool) time.Duration {
 	return max(every-took, 0)
 }
 
-// judge counts a turn as good or failed, and returns when the next one begins after the begin of this one: soon if it failed. A turn also fails if
-// only the row of its hour could not be written. A process whose turns fail gives the lock back, because another process may be able to work.
+// judge counts a turn as good or failed. It returns the time from the begin of this turn to that of the next one, which is short after a failed turn.
+// A turn also fails if only the row of its hour could not be written. A process whose turns fail gives the lock back: another one may be able to work.
 func (l *loop) judge(err error) time.Duration {
 	if err == nil {
 		l.good, l.failed = time.Now(), 0

@@ -44,8 +44,8 @@ func (t *turn) othersAnswer(ctx context.Context, r result) bool {
 	return true
 }
 
-// another returns an overdue order that is not in the page: one of the newest, at random, so that it is not always the same one, which may fail too. It
-// prefers orders that do not rest. A Reader that only reads forward gives one of the oldest. The ID is empty if there is no such order.
+// another returns an overdue order that is not in the page. It takes one of the newest at random: always the same one may be an order that fails too.
+// It prefers orders that do not rest. From a Reader that only reads forward it takes one of the oldest. The ID is empty if there is no such order.
 func (t *turn) another(ctx context.Context, page []orderclose.Order) (other orderclose.Order, err error) {
 	var found []orderclose.Order
 	for _, after := range []time.Time{t.cutoff.Add(-newHolderBack), {}} {

@@ -90,7 +90,7 @@ func (a *App) knownPauses(ctx context.Context) ([]pausing.Pause, error) {
 	return a.conns.Store.Pauses(ctx)
 }
 
-// watchPauses updates the metric of the pauses until ctx ends. Pauses that could not be read twice in a row are not known, and silence no alert.
+// watchPauses updates the metric of the pauses until ctx ends. After two failed reads in a row the metric shows no pause, so that it silences no alert.
 func (a *App) watchPauses(ctx context.Context) {
 	known := false
 	for a.conns.Store != nil && retry.Sleep(ctx, pauseMetricInterval) {

@@ -24,8 +24,8 @@ const (
 	openFor = 5 * time.Second
 	// maxPause limits how long a service may ask for no calls by Retry-After.
 	maxPause = 5 * time.Minute
-	// forgetAfter is after what time without a call nothing is known about a service. Others may have closed the orders of a compensator
-	// that failed to call it. The provider is asked about a pending order at least every 16.5 minutes.
+	// forgetAfter is how long a failed call counts if no call follows. Other processes may have closed the orders that the call was for,
+	// so this process has nothing to call about. About a pending order the provider is asked at least every 16.5 minutes, which is sooner.
 	forgetAfter = 20 * time.Minute
 )
 
@@ -214,7 +214,7 @@ func (e *Endpoint) record(result string, took time.Duration, failure error, what
 	e.metrics.CallsFailing(e.name, since)
 }
 
-// forget forgets that calls have failed, forgetAfter the last call.
+// forget reports that no call fails. It runs forgetAfter the last call.
 func (e *Endpoint) forget() {
 	e.mu.Lock()
 	e.since, e.cause = time.Time{}, ""

@@ -197,7 +197,7 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 	return d - d/5 + rand.N(2*d/5)
 }
 
-// watch measures until ctx ends. While what waits cannot be read, events may have waited since the last look.
+// watch measures until ctx ends. While the database cannot be read, the age of the oldest event grows from the last value that was read.
 func (s *sender) watch(ctx context.Context) {
 	since := time.Now() // when the oldest event that may wait was written
 	for ctx.Err() == nil {

@@ -365,6 +365,6 @@ func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 			"orders would be closed up to one step early, or not be found", digits)
 	case c.Digits < m.Precision.digits() && strings.HasSuffix(path, "lock"):
 		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision),
-			"one step more is rounded off, and code that compares the column overwrites a close", digits)
+			"the column rounds one step more off, so a close leaves the lock as it was, and code that compares it overwrites the close", digits)
 	}
 }

@@ -49,8 +49,9 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
-// CountTriggers writes an expression: how many of the tables may get other rows than a statement writes. They have triggers that are the user's or
-// run in the commit, rules, or partitions and heirs, which may have these; and no unique index extends to heirs. It is one look at each table.
+// CountTriggers writes an expression: how many of the tables may end with other rows than a statement wrote. Such a table has a trigger of the user,
+// a trigger that runs in the commit, a rule, a partition or an heir. A partition or an heir may have triggers of its own, and the unique index of a
+// table does not cover its heirs. The expression reads one row of the catalog for each table.
 func CountTriggers(tables []string) string {
 	ids := make([]string, len(tables))
 	for i, name := range tables {
