@@ -23,9 +23,10 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 	st := must.Get(store.Open(store.Options{DSN: dsn}))(t)
 	defer st.Close()
 	for _, statement := range []string{
-		"CREATE TABLE t_order (id BIGINT PRIMARY KEY, status INT NOT NULL, create_time DATETIME NULL, pay_time DATETIME NULL, KEY (status, create_time, id))",
+		"CREATE TABLE t_order (id BIGINT PRIMARY KEY, status INT NOT NULL, create_time DATETIME NULL, pay_time DATETIME NULL," +
+			" deleted TINYINT NOT NULL DEFAULT 0, KEY (status, create_time, id))",
 		"CREATE TABLE t_cart (id BIGINT PRIMARY KEY, status INT NOT NULL, create_time DATETIME NULL)",
-		"INSERT INTO t_order VALUES (1, 1, '2026-01-01', '2026-01-01'), (2, 9, '2026-01-01', NULL), (3, 0, UTC_TIMESTAMP() - INTERVAL 1 MINUTE, NULL)," +
+		"INSERT INTO t_order (id, status, create_time, pay_time) VALUES (1, 1, '2026-01-01', '2026-01-01'), (2, 9, '2026-01-01', NULL), (3, 0, UTC_TIMESTAMP() - INTERVAL 1 MINUTE, NULL)," +
 			" (4, 1, '2026-01-01', '2026-01-01'), (5, 0, UTC_TIMESTAMP(), NULL), (6, 0, UTC_TIMESTAMP(), NULL)",
 	} {
 		must.Get(st.DB().ExecContext(t.Context(), statement))(t)
@@ -43,7 +44,7 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 		{[]string{"init", "--config", file, "--unpaid", "1"}, 3, []string{"those orders are paid"}},
 		{[]string{"init", "--config", file, "--unpaid", "7"}, 3, []string{"has no such value"}},
 		{[]string{"init", "--config", file, "--delay", "soon"}, 2, []string{"--delay"}},
-		{append(known, "--print"), 0, []string{"status: {column: status, from: 0, to: 9, paid: [1]}", `zone: "UTC"`, "within a day  3"}},
+		{append(known, "--print"), 0, []string{"status: {column: status, from: 0, to: 9, paid: [1]}", `zone: "UTC"`, "where: {deleted: 0}", "within a day  3"}},
 		{known, 0, []string{"within a day  3", "orderclose migrate"}},
 		{known, 5, []string{"exists"}},
 		{[]string{"migrate", "--config", file}, 0, []string{"order 3 could be closed"}},

@@ -38,7 +38,7 @@ func isWhole(c *column) bool {
 
 // holding says for each role what a column must be to have it. Columns of any type have the other roles.
 var holding = map[string]func(*column) bool{
-	"status": isStatus, "pay": isStatus, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime,
+	"status": isStatus, "pay": isStatus, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime, "changed": isTime,
 	"number": isKey, "sku": isKey, "available": isWhole, "reserved": isWhole, "label": isText,
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },

@@ -38,6 +38,8 @@ type Proposal struct {
 	id                 *column
 	from, to           condition // of the status
 	paid, closed       []string
+	isPaid             func(row int) bool
+	zone               string     // of DATETIME columns; "": not known
 	created, due, shut timeChoice // without a column: none
 	delay              time.Duration
 	where, set         []condition // set: what a close writes beside the status
@@ -335,6 +337,13 @@ func (s stockChoice) named() bool {
 	return slices.ContainsFunc(tokens(s.line.key), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
 }
 
+// takes says that a trigger takes the pieces of a new line from the stock.
+func (f *Facts) takes(lines *Table, s stockChoice) bool {
+	code := f.inserts[lines.Name]
+	return s.available != nil && strings.Contains(code, strings.ToLower(s.table.Name)) &&
+		regexp.MustCompile(`\b`+regexp.QuoteMeta(s.available.key)+`\W+-`).MatchString(code)
+}
+
 // chooseStock chooses the tables to which a close returns the pieces. The first one has the SKUs.
 func (p *Proposal) chooseStock() {
 	if p.items == nil {
@@ -377,8 +386,16 @@ func (p *Proposal) chooseStock() {
 	if !both { // the key of one table
 		all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != first.table && s.line == first.line })
 	}
-	if first.reserved != nil && !both && (p.a.Stock == "" || p.a.Stock == "placed") {
+	open, n := share(p.table.logged, p.unpaid)
+	done, _ := share(p.table.logged, p.isPaid)
+	switch answered := p.a.Stock != ""; {
+	case first.reserved != nil && !both && (!answered || p.a.Stock == "placed"):
 		all, p.a.Stock = all[:1], "placed"
+	case answered:
+	case !slices.ContainsFunc(all, func(s stockChoice) bool { return !p.f.takes(lines, s) }):
+		p.a.Stock = "placed"
+	case n >= 10 && open < 0.05 && done > 0.8 && first.reserved == nil:
+		p.a.Stock = "paid"
 	}
 	var evidence []string
 	for _, s := range all {

@@ -36,8 +36,9 @@ type Facts struct {
 	store   *store.Store
 	conn    *sql.Conn
 	links   map[[2]*column]link
-	parts   map[string]int // how many tables have a name, with up to three digits at its end
-	created string         // the column that the user names as the time of creation, in lower case
+	parts   map[string]int    // how many tables have a name, with up to three digits at its end
+	inserts map[string]string // what triggers do after an INSERT into a table, in lower case
+	created string            // the column that the user names as the time of creation, in lower case
 }
 
 // link says how many values of a column another table has.
@@ -57,6 +58,8 @@ type Table struct {
 	all     bool      // it has no others
 	parent  bool      // other tables inherit it
 	unread  string    // why they could not be read
+	paid    []bool    // by the rows: another table has a payment
+	logged  []bool    // by the rows: a log of the stock has the order
 }
 
 // Read reads what Propose needs. named is the table that the user names, and created its time of creation; "": none. Close the Facts in the end.
@@ -69,7 +72,8 @@ func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, e
 	if err != nil {
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
-	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{}}
+	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{},
+		inserts: map[string]string{}}
 	f.bound(ctx)
 	if f.Now, err = s.Now(ctx); err == nil {
 		err = f.readTables(ctx, named)
@@ -149,7 +153,7 @@ func selecting(columns ...*column) string {
 	return "SELECT " + strings.Join(all, ", ") + " FROM " + mapping.Quote(columns[0].table.Name)
 }
 
-// Queries for the names of tables, and whether each is a view or one that others inherit, and for the comments of a table.
+// Queries for the names of tables, and whether each is a view or one that others inherit, for the comments of a table, and for triggers.
 const (
 	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%', 0 FROM information_schema.tables WHERE table_schema = DATABASE()"
 	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm')," +
@@ -159,12 +163,28 @@ const (
 	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
 		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
 		" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?"
+	mysqlTriggers = "SELECT event_object_table, action_statement FROM information_schema.triggers WHERE event_object_schema = DATABASE()" +
+		" AND event_manipulation = 'INSERT'"
+	postgresTriggers = "SELECT c.relname, p.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid" +
+		" WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 AND c.relnamespace = current_schema()::regnamespace"
 )
 
+// of returns the query of the two that the server knows.
+func (f *Facts) of(mysql, postgres string) string {
+	if f.postgres() {
+		return postgres
+	}
+	return mysql
+}
+
 func (f *Facts) readTables(ctx context.Context, named string) error {
-	found, err := f.query(ctx, map[bool]string{true: postgresNames, false: mysqlNames}[f.postgres()])
+	found, err := f.query(ctx, f.of(mysqlNames, postgresNames))
 	if err != nil {
 		return err
+	}
+	triggers, _ := f.query(ctx, f.of(mysqlTriggers, postgresTriggers)) // who may not read them sees none
+	for _, row := range triggers {
+		f.inserts[text(row[0])] += strings.ToLower(text(row[1]))
 	}
 	f.All = len(found)
 	var names []string
@@ -212,7 +232,7 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 		c.Name = cmp.Or(c.Name, key)
 		t.columns = append(t.columns, c)
 	}
-	rows, err := f.query(ctx, map[bool]string{true: postgresComments, false: mysqlComments}[f.postgres()], name)
+	rows, err := f.query(ctx, f.of(mysqlComments, postgresComments), name)
 	for _, row := range rows {
 		if c := t.column(strings.ToLower(text(row[0]))); c != nil {
 			c.Name, c.labels = text(row[0]), labels(text(row[1]), isInteger(c))
@@ -265,22 +285,62 @@ func (f *Facts) readOrders(ctx context.Context, t *Table) error {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	for _, lines := range f.lineTables(t) {
-		for _, ref := range lines.refersTo(t) {
-			for _, id := range t.ids() {
-				f.readLink(ctx, ref, id)
-			}
-		}
+		f.readReference(ctx, lines, t)
 		for _, s := range f.stockTables(lines) {
 			f.readLink(ctx, s.line, s.key)
 		}
 	}
+	f.readMarks(ctx, t)
 	return f.readLookups(ctx, t)
+}
+
+func (f *Facts) readReference(ctx context.Context, from, orders *Table) {
+	for _, ref := range from.refersTo(orders) {
+		for _, id := range orders.ids() {
+			f.readLink(ctx, ref, id)
+		}
+	}
+}
+
+// readMarks marks the orders for which another table has a payment, and those in a log of the stock.
+func (f *Facts) readMarks(ctx context.Context, t *Table) {
+	t.paid, t.logged = make([]bool, t.rows), make([]bool, t.rows)
+	for _, l := range f.Tables {
+		of, at, into := tokens(l.Name), l.first("paidat"), t.paid
+		mark, log := at, has(of, "skuWords") && has(of, "logWords")
+		if at == nil && has(of, "payWords") {
+			mark = cmp.Or(l.first("pay"), l.first("status"))
+		}
+		if l == t || l.View || !log && (mark == nil || has(of, "notPayments")) {
+			continue
+		} else if log {
+			at, mark, into = nil, nil, t.logged
+		}
+		f.readReference(ctx, l, t)
+		ref, id := f.reference(l, t)
+		if ref == nil || f.links[[2]*column{ref, id}].of == 0 {
+			continue
+		}
+		rows, _ := f.newest(ctx, l.numbered(), maxRows, ref, cmp.Or(mark, ref))
+		found := map[string]bool{}
+		for _, row := range rows {
+			if log || at != nil && holds(row[1]) || at == nil && mark.says(text(row[1])) == paid {
+				found[text(row[0])] = true
+			}
+		}
+		for row, v := range id.rows {
+			into[row] = into[row] || found[text(v)]
+		}
+	}
 }
 
 // sample reads the newest rows of a table, with those of its columns that have a role.
 func (f *Facts) sample(ctx context.Context, t *Table) error {
-	of := map[*column]bool{t.key(): true}
-	for _, role := range words("status pay created due paidat paidtoo closedat deleted category method placed") {
+	of := map[*column]bool{}
+	for _, id := range t.ids() {
+		of[id] = true
+	}
+	for _, role := range words("status pay created due paidat paidtoo closedat deleted category method placed changed") {
 		for _, c := range t.ranked(role) {
 			of[c] = true
 		}

@@ -83,12 +83,12 @@ func (s statusColumn) waiting() (only value) {
 	return only
 }
 
-// readLookups reads the tables that name the values of a status.
+// readLookups reads the tables that name the values of a status or of a way to pay.
 func (f *Facts) readLookups(ctx context.Context, t *Table) error {
-	for _, c := range t.ranked("status") {
+	for _, c := range append(t.ranked("status"), t.ranked("method")...) {
 		for _, l := range f.Tables {
 			of := tokens(l.Name)
-			if l == t || l.View || !isInteger(c) || !has(of, "statusWords") || has(of, "pastWords") {
+			if l == t || l.View || !isInteger(c) || !has(of, "statusWords") && !c.refersTo(l) || has(of, "pastWords") {
 				continue
 			}
 			key, label, named := l.key(), l.first("label"), strings.Contains(compress(l.Name), "orderstat")
@@ -126,7 +126,34 @@ func (p *Proposal) paidMark(except *column) func(row int) bool {
 			return func(row int) bool { return s.find(text(c.rows[row])).says == paid }
 		}
 	}
+	if part, _ := share(p.table.paid, anyRow); part > 0.02 && part < 0.995 {
+		return func(row int) bool { return p.table.paid[row] }
+	}
 	return noRow
+}
+
+// share returns how many of some rows are marked, between 0 and 1, and how many rows there are.
+func share(marked []bool, of func(row int) bool) (part float64, n int) {
+	set := 0
+	for row, is := range marked {
+		if of(row) {
+			n++
+			set += map[bool]int{true: 1}[is]
+		}
+	}
+	return float64(set) / float64(max(n, 1)), n
+}
+
+// says returns what a value says, by its label or its own word.
+func (c *column) says(value string) meaning {
+	label := c.labels[value]
+	if label == "" && !isInteger(c) && c.Type != "boolean" {
+		label = value
+	}
+	if what := meaningOf(label); what != unknown || !slices.Contains(lists["markWords"], compress(c.key)) { // is_paid
+		return what
+	}
+	return map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[value]
 }
 
 var enumValue = regexp.MustCompile(`'((?:[^']|'')*)'`)
@@ -151,14 +178,14 @@ func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColu
 		}
 	}
 	for text, n := range rows {
-		v := value{text: text, label: c.labels[text], says: meaningOf(c.labels[text]), rows: n, old: old[text], paid: done[text]}
-		switch {
-		case v.label == "" && !isInteger(c) && c.Type != "boolean":
-			v.says = meaningOf(text)
-		case v.says == unknown && slices.Contains(lists["markWords"], compress(c.key)): // is_paid
-			v.says = map[string]meaning{"0": unpaid, "1": paid, "false": unpaid, "true": paid}[text]
+		s.values = append(s.values, value{text: text, label: c.labels[text], says: c.says(text), rows: n, old: old[text], paid: done[text]})
+	}
+	for i, v := range s.values { // those that ended at one age were closed by time
+		if v.says == closed || v.says == unknown && s.tells() && v.share() < 0.5 {
+			if d, _, _ := p.edge(func(row int) bool { return text(c.rows[row]) == v.text && !isPaid(row) }); d > 0 {
+				s.values[i].says = timedOut
+			}
 		}
-		s.values = append(s.values, v)
 	}
 	slices.SortFunc(s.values, func(a, b value) int { return cmp.Or(b.rows-a.rows, inOrder(a.text, b.text)) })
 	return s
@@ -245,7 +272,7 @@ func (p *Proposal) chooseStatus() {
 			p.refuse("--%s %s: those rows are carts, and hold nothing: %s", flag, v, known)
 		}
 	}
-	p.from, p.to = condition{column: s.column}, condition{column: s.column}
+	p.from, p.to, p.isPaid = condition{column: s.column}, condition{column: s.column}, p.paidMark(s.column)
 	p.chooseUnpaid(s, all)
 	p.chooseClosed(s)
 	p.why["status"] = strings.Trim(p.from.why+"; "+p.to.why, "; ")
@@ -387,6 +414,9 @@ func (p *Proposal) excludeMoney() {
 		default:
 			p.doubt("%s: a close would cancel them", unset.why)
 		}
+	}
+	if set, n := share(p.table.paid, p.from.in); set > 0 {
+		p.doubt("%.0f of %d unpaid orders have a payment in another table: a close would cancel them", set*float64(n), n)
 	}
 	for _, c := range p.table.ranked("paidtoo") {
 		if set, n := c.share(p.from.in); set > 0 && set < 0.5 {

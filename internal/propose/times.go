@@ -40,7 +40,7 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 		t.Precision, ok = map[int]mapping.Precision{0: mapping.Seconds, 1: mapping.Millis, 2: mapping.Micros}[min((c.Digits+2)/3, 2)], true
 	}
 	if t.Type == mapping.DateTime {
-		t.Zone = cmp.Or(p.created.Zone, p.a.Zone)
+		t.Zone = p.zone
 	}
 	t.decode()
 	return t, ok
@@ -87,20 +87,21 @@ func (t *timeChoice) decode() {
 
 // chooseCreated chooses the time of creation, and the zone of all times of the table.
 func (p *Proposal) chooseCreated() {
+	p.zone = p.a.Zone
 	for _, c := range p.table.ranked("created") {
 		created, ok := p.timeIn(c)
 		if part, n := c.share(anyRow); !ok || n > 0 && part < 0.9 {
 			continue
 		}
-		p.created = created
 		if len(c.rows) == 0 && isInteger(c) {
 			p.doubt("%s has no rows: that %s holds seconds is not known, compare it with the first row", p.table.Name, c.Name)
-		}
-		if created.Type == mapping.DateTime {
-			p.chooseZone()
-			p.created.decode()
 		} else if isInteger(c) {
-			p.created.why += ", " + string(created.Type) + " by its values"
+			created.why += ", " + string(created.Type) + " by its values"
+		}
+		p.created = created
+		if why := p.chooseZone(); created.Type == mapping.DateTime {
+			p.created, _ = p.timeIn(c)
+			p.created.why += why
 		}
 		if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
 			p.doubt("%s has times in the future, such as %s: the shop writes in another time zone than %s, and orders would close late, or it is no time of creation",
@@ -112,34 +113,59 @@ func (p *Proposal) chooseCreated() {
 		"Add a column of type DATETIME, and map it by docs/mapping.md", p.table.Name)
 }
 
-// chooseZone compares the newest time with the database's clock. The zone is known if the newest row would be some minutes old in it.
-func (p *Proposal) chooseZone() {
-	if p.a.Zone != "" {
-		p.created.Zone, p.created.why = p.a.Zone, p.created.why+", in the zone of --zone"
-		if p.created.decode(); len(p.created.at) > 2 {
-			if age := p.f.Now.Sub(slices.MaxFunc(p.created.at, time.Time.Compare)); age > 20*time.Minute {
-				p.doubt("in the zone %s, the newest %s is %s old: a wrong zone closes orders early or late", p.a.Zone, p.created.Column, short(age))
+// utc returns a DATETIME as if it were in UTC.
+func utc(v any) time.Time {
+	at, _ := v.(time.Time)
+	return time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.UTC)
+}
+
+// likeCreated says that a column has times of the same zone as the creation: some are nearly the same.
+func (p *Proposal) likeCreated(c *column) bool {
+	for row, v := range p.created.of.rows {
+		if v != nil && utc(c.rows[row]).Sub(utc(v)).Abs() < 10*time.Minute {
+			return true
+		}
+	}
+	return false
+}
+
+// chooseZone compares the newest rows with the database's clock, and returns how the zone is known: the newest row would be some minutes old in it.
+// It asks only if the creation needs a zone.
+func (p *Proposal) chooseZone() string {
+	needed, all := p.created.Type == mapping.DateTime, make([]time.Time, p.table.rows)
+	for _, role := range words("created placed paidat changed closedat") {
+		for _, c := range p.table.ranked(role) {
+			if c.Type != "datetime" || needed && !p.likeCreated(c) {
+				continue
+			}
+			for row, v := range c.rows {
+				if at := utc(v); at.After(all[row]) && at.Before(p.f.Now.Add(15*time.Hour)) {
+					all[row] = at
+				}
 			}
 		}
-		return
-	}
-	var all []time.Time
-	for _, v := range p.created.of.rows {
-		if at, is := v.(time.Time); is && at.Before(p.f.Now.Add(15*time.Hour)) {
-			all = append(all, time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.UTC))
-		}
-	}
-	ask := func(format string, args ...any) {
-		p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name such as Europe/Berlin",
-			p.table.Name, p.created.Column), Numbers: []string{fmt.Sprintf(format, args...)}})
-	}
-	if len(all) == 0 {
-		ask("the table has no rows to compare with the clock")
-		return
 	}
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
-	newest := all[min(2, len(all)-1)] // a wrong clock may have written one or two
-	ahead := newest.Sub(p.f.Now)
+	at := append(all, time.Time{}, time.Time{})[min(1, max(len(all)-1, 0))] // a wrong clock may have written one
+	if p.zone != "" {
+		loc, _ := mapping.ParseZone(p.zone)
+		_, offset := p.f.Now.In(loc).Zone()
+		if age := p.f.Now.Add(time.Duration(offset) * time.Second).Sub(at); needed && age > 20*time.Minute && !at.IsZero() {
+			p.doubt("in the zone %s, the newest %s is %s old: a wrong zone closes orders early or late", p.zone, p.created.Column, short(age))
+		}
+		return ", in the zone of --zone"
+	}
+	ask := func(format string, args ...any) string {
+		if needed {
+			p.ask(Question{Flag: "zone", Text: fmt.Sprintf("in which time zone does the shop write %s.%s? UTC, an offset such as +08:00, or a name "+
+				"such as Europe/Berlin", p.table.Name, p.created.Column), Numbers: []string{fmt.Sprintf(format, args...)}})
+		}
+		return ""
+	}
+	if at.IsZero() {
+		return ask("the table has no rows to compare with the clock")
+	}
+	ahead := at.Sub(p.f.Now)
 	offset := time.Duration(math.MaxInt64)
 	for h := -11; h <= 14; h++ {
 		for _, o := range []time.Duration{time.Duration(h) * time.Hour, 5*time.Hour + 30*time.Minute} {
@@ -154,16 +180,16 @@ func (p *Proposal) chooseZone() {
 	age := offset - ahead
 	switch zone := zoneName(offset); {
 	case jump:
-		ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(newest))
+		return ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(at))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
-		ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(newest), text(p.f.Now))
+		return ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(at), text(p.f.Now))
 	case offset != 0 && (offset < 4*time.Hour || offset > 9*time.Hour+30*time.Minute || offset == 5*time.Hour):
-		ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
+		return ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
-		p.created.Zone = zone
-		p.created.why += fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
-		p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, or if the place has summer time, as London has, answer --zone", p.created.Column,
-			zone, p.f.Now.Add(offset).Format("15:04"))
+		p.zone = zone
+		p.doubt("by its newest rows, %s is written in %s: if it is not %s there now, or if the place has summer time, as London has, answer --zone",
+			p.table.Name, zone, p.f.Now.Add(offset).Format("15:04"))
+		return fmt.Sprintf(", %s by its newest rows (%s old)", zone, age.Round(time.Second))
 	}
 }
 
@@ -176,7 +202,7 @@ func zoneName(offset time.Duration) string {
 }
 
 // delays are those that shops have, in minutes.
-var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 720, 1440, 2880, 4320, 10_080, 20_160, 43_200}
+var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440, 2880, 4320, 7200, 10_080, 14_400, 20_160, 43_200}
 
 // after returns how long after its creation each of some orders has another time, sorted; in how many it is ahead, and how many never have it.
 func (p *Proposal) after(of func(row int) bool, t timeChoice) (ages []time.Duration, ahead, never int) {
@@ -233,7 +259,7 @@ func (p *Proposal) chooseDue() {
 			p.doubt("%s is %s after %s in the middle: if that is a delivery, a visit or an invoice, answer --due none", c.Name, short(middle), p.created.Column)
 		}
 		if p.due = due; p.delay == 0 {
-			p.delay, p.why["delay"] = max(middle.Round(time.Second), time.Second), "as "+c.Name+" has it"
+			p.delay, p.why["delay"] = max(middle.Round(10*time.Second), time.Second), "as "+c.Name+" has it"
 		}
 		return
 	}
@@ -259,7 +285,36 @@ func (p *Proposal) chooseDue() {
 	}
 }
 
-// chooseDelay looks how long unpaid orders stay open today.
+// edge returns the delay after which orders were closed by time: many ended just then, few shortly before, and few later; and what says so. 0: there is
+// none. known says that a column has the times at which they ended.
+func (p *Proposal) edge(of func(row int) bool) (delay time.Duration, says string, known bool) {
+	for _, c := range append(p.table.ranked("closedat"), p.table.ranked("changed")...) {
+		at, ok := p.timeIn(c)
+		ages, _, _ := p.after(of, at)
+		if !ok || len(ages) < 20 {
+			continue
+		}
+		known = true
+		count := func(from, to time.Duration) (n int) {
+			for _, age := range ages {
+				if age >= from-2*time.Second && age < to-2*time.Second { // columns of seconds are rounded
+					n++
+				}
+			}
+			return n
+		}
+		for _, d := range slices.Backward(delays) {
+			d *= time.Minute
+			most := min(d/3+time.Minute, 15*time.Minute) // a job that closes them may begin so late
+			if n := count(d, d+most); n >= 30 && 5*n >= len(ages) && 8*count(d-most/4, d) <= n && 3*count(d+most, math.MaxInt64) <= n {
+				return d, fmt.Sprintf("%d of %d closed orders ended then, by %s", n, len(ages), c.Name), true
+			}
+		}
+	}
+	return 0, "", known
+}
+
+// chooseDelay looks when orders were closed by time, or how long unpaid orders stay open today.
 func (p *Proposal) chooseDelay() {
 	created := func(of func(row int) bool) (all []time.Time) {
 		for row, at := range p.created.at {
@@ -271,7 +326,11 @@ func (p *Proposal) chooseDelay() {
 		return all
 	}
 	waiting, ended, all := created(p.unpaid), created(p.to.in), created(anyRow)
-	took, _, _ := p.after(p.to.in, p.shut)
+	edge, says, known := p.edge(func(row int) bool { return p.to.in(row) && !p.isPaid(row) })
+	if edge > 0 && (!p.created.zoned() || 2*within(waiting, p.f.Now, -1<<62, edge) >= len(waiting)) {
+		p.delay, p.why["delay"] = edge, says
+		return
+	}
 	newest := p.f.Now
 	if i, _ := slices.BinarySearchFunc(all, newest, time.Time.Compare); i > 0 {
 		newest = all[i-1]
@@ -284,8 +343,7 @@ func (p *Proposal) chooseDelay() {
 	}
 	recent, before := others(-1<<62, d), others(d, 2*d)
 	burst := recent >= 20 && before*4 < recent || n < 100 && before*4 < max(recent, 4) // a rush may have begun then; the edge of many orders is sharper
-	known := len(took) < 20 || percentile(took, 50) <= d+d/4+time.Minute
-	if then == d && d > 0 && !burst && known {
+	if then == d && d > 0 && !burst && !known {
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
 		p.doubt("the delay of %s is a guess, because %s, or answer --delay", short(d), p.why["delay"])
 		return
@@ -294,10 +352,6 @@ func (p *Proposal) chooseDelay() {
 	if n := len(waiting); n > 0 {
 		age := func(i int) string { return short(p.f.Now.Sub(waiting[i])) }
 		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, age(n-1), age(n/2), age(0))}
-	}
-	if len(took) >= 20 {
-		q.Numbers = append(q.Numbers, fmt.Sprintf("%d closed orders were closed %s after their creation in the middle, by %s", len(took),
-			short(percentile(took, 50)), p.shut.Column))
 	}
 	p.ask(q)
 }
