@@ -66,8 +66,8 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 // initResult is the output of init.
 type initResult struct {
 	*propose.Proposal
-	Problems string           `json:"problems,omitempty"` // what migrate would refuse
-	Preview  *propose.Preview `json:"preview,omitempty"`
+	Problems string            `json:"problems,omitempty"` // what migrate would refuse
+	Preview  []propose.Preview `json:"preview,omitempty"`
 }
 
 func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error {
@@ -127,7 +127,6 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 	if r.Preview, err = facts.Preview(ctx, p); err != nil {
 		return err
 	}
-	p.Doubts = append(p.Doubts, r.Preview.Doubts()...)
 	if !print {
 		if err := os.WriteFile(c.config, []byte(p.YAML), 0o644); err != nil {
 			return err
@@ -150,7 +149,10 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		if r.Problems != "" {
 			fmt.Fprintln(w, "before migrate:", r.Problems)
 		}
-		r.Preview.Print(w)
+		fmt.Fprintf(w, "%-12s  %-7s %-14s  %s\n", "WOULD CLOSE", "ORDERS", "OLDEST OVERDUE", "EXAMPLES")
+		for _, row := range r.Preview {
+			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
+		}
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
 			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", with)
 	})

@@ -26,8 +26,8 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 		"CREATE TABLE t_order (id BIGINT PRIMARY KEY, status INT NOT NULL, create_time DATETIME NULL, pay_time DATETIME NULL," +
 			" deleted TINYINT NOT NULL DEFAULT 0, KEY (status, create_time, id))",
 		"CREATE TABLE t_cart (id BIGINT PRIMARY KEY, status INT NOT NULL, create_time DATETIME NULL)",
-		"INSERT INTO t_order (id, status, create_time, pay_time) VALUES (1, 1, '2026-01-01', '2026-01-01'), (2, 9, '2026-01-01', NULL), (3, 0, UTC_TIMESTAMP() - INTERVAL 1 MINUTE, NULL)," +
-			" (4, 1, '2026-01-01', '2026-01-01'), (5, 0, UTC_TIMESTAMP(), NULL), (6, 0, UTC_TIMESTAMP(), NULL)",
+		"INSERT INTO t_order (id, status, create_time, pay_time) VALUES (1, 1, '2026-01-01', '2026-01-01'), (2, 9, '2026-01-01', NULL)," +
+			" (3, 0, UTC_TIMESTAMP() - INTERVAL 1 MINUTE, NULL), (4, 1, '2026-01-01', '2026-01-01'), (5, 0, UTC_TIMESTAMP(), NULL), (6, 0, UTC_TIMESTAMP(), NULL)",
 	} {
 		must.Get(st.DB().ExecContext(t.Context(), statement))(t)
 	}

@@ -35,11 +35,12 @@ func isMark(c *column) bool    { return c.Type == "boolean" || c.Definition == "
 func isWhole(c *column) bool {
 	return isInteger(c) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)")
 }
+func isPieces(c *column) bool { return isWhole(c) && !isMark(c) }
 
 // holding says for each role what a column must be to have it. Columns of any type have the other roles.
 var holding = map[string]func(*column) bool{
 	"status": isStatus, "pay": isStatus, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime, "changed": isTime,
-	"number": isKey, "sku": isKey, "available": isWhole, "reserved": isWhole, "label": isText,
+	"number": isKey, "sku": isKey, "available": isPieces, "reserved": isPieces, "label": isText,
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
 	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
@@ -79,24 +80,24 @@ func (c *column) refersTo(t *Table) bool {
 	return strings.EqualFold(strings.Trim(refers[strings.LastIndex(refers, ".")+1:], "`\""), t.Name)
 }
 
-// column returns a column by its name in lower case; nil: there is none.
-func (t *Table) column(key string) *column {
-	if i := slices.IndexFunc(t.columns, func(c *column) bool { return c.key == key }); i >= 0 {
-		return t.columns[i]
-	}
-	return nil
-}
-
 // ranked returns the columns with a role, the most certain first.
 func (t *Table) ranked(role string) []*column {
-	strip := append(tokens(t.Name), compress(t.Name), "order")
+	strip := append(tokens(t.Name), compress(t.Name), "order", "fd", "fld", "f", "c", "o") // what names may begin with: f_status, order_create_time
 	for _, s := range slices.Clone(strip) {
 		strip = append(strip, strings.TrimSuffix(s, "s"))
 	}
 	of := map[*column]int{}
 	for _, c := range t.columns {
-		if fits := holding[role]; fits == nil || fits(c) {
-			of[c] = rank(role, c.key, strip)
+		name, fits := compress(c.key), holding[role]
+		for i, word := range lists[role] {
+			before, is := strings.CutSuffix(name, word)
+			switch {
+			case !is || fits != nil && !fits(c):
+			case before == "":
+				of[c] = i + 1
+			case of[c] == 0 && slices.Contains(strip, before):
+				of[c] = 1000 + i
+			}
 		}
 		if role == "created" && c.chosen && isTime(c) {
 			of[c] = -1
@@ -144,17 +145,9 @@ func (t *Table) numbered() *column {
 }
 
 // ids returns the columns that may be the id that records use: the key, and unique numbers.
-func (t *Table) ids() (all []*column) {
+func (t *Table) ids() []*column {
 	key := t.key()
-	if key != nil {
-		all = append(all, key)
-	}
-	for _, c := range t.ranked("number") {
-		if c != key && len(c.uniques()) > 0 {
-			all = append(all, c)
-		}
-	}
-	return all
+	return slices.DeleteFunc(append([]*column{key}, t.ranked("number")...), func(c *column) bool { return c == nil || len(c.uniques()) == 0 })
 }
 
 // text writes a value as topics.yaml and statements have it; NULL is empty.
@@ -238,7 +231,7 @@ func labels(comment string, numbers bool) map[string]string {
 	case len(before) > len(after), first != nil && last != "" && last[len(last)-1] >= '0' && last[len(last)-1] <= '9':
 		return before
 	case first != nil && len(before) > 1 && len(before) >= len(after)-1 && !strings.ContainsAny(comment[:first[1]-1], "0123456789"):
-		return nil // "cart:0 unpaid:1 paid:2 …" can be read in two ways
+		return map[string]string{} // "cart:0 unpaid:1 paid:2 …" can be read in two ways
 	}
 	return after
 }
@@ -246,10 +239,10 @@ func labels(comment string, numbers bool) map[string]string {
 // candidate is a table that may be that of the orders.
 type candidate struct {
 	*Table
-	score   int
-	reasons []string
-	against string // why it is certainly no table of orders; "": nothing is
-	byName  bool   // against is a reason of its name alone
+	score    int
+	evidence string // why it may be that of the orders, and how many rows it has
+	against  string // why it is certainly no table of orders; "": nothing is
+	byName   bool   // against is a reason of its name alone
 }
 
 var digits = regexp.MustCompile(`(^|\D)20\d\d`)
@@ -282,18 +275,18 @@ func isOrders(name string) bool {
 
 // weigh weighs a table by its name, its columns and the tables that refer to it.
 func (f *Facts) weigh(t *Table) candidate {
-	c := candidate{Table: t}
+	c, reasons := candidate{Table: t}, []string{}
 	add := func(n int, reason string) {
 		if c.score += n; reason != "" {
-			c.reasons = append(c.reasons, reason)
+			reasons = append(reasons, reason)
 		}
 	}
-	of := tokens(months.ReplaceAllString(t.Name, "$1"))
+	base := months.ReplaceAllString(t.Name, "$1")
+	of := tokens(base)
 	rest := slices.DeleteFunc(slices.Clone(of), func(w string) bool {
 		return slices.Contains(lists["orderWords"], w) || slices.Contains(lists["plainWords"], w)
 	})
-	joined := compress(months.ReplaceAllString(t.Name, "$1"))
-	switch named := isOrders(joined) || has(of, "orderWords"); {
+	switch named := isOrders(base); {
 	case t.View:
 		c.against = "it is a view: a close needs the table below it"
 	case t.unread != "":
@@ -342,7 +335,8 @@ func (f *Facts) weigh(t *Table) candidate {
 	if lines := f.lineTables(t); len(lines) > 0 {
 		add(3, "lines in "+lines[0].Name)
 	}
-	slices.Sort(c.reasons)
+	slices.Sort(reasons)
+	c.evidence = fmt.Sprintf("%s; %d rows", strings.Join(reasons, ", "), c.rows)
 	return c
 }
 
@@ -460,23 +454,6 @@ func meaningOf(word string) meaning {
 		}
 	}
 	return unknown
-}
-
-// rank returns how certainly a column holds what a role says: 1 is the most certain, and 0 none. strip are parts of the table's name, which
-// columns may begin with.
-func rank(role, column string, strip []string) int {
-	name := compress(column)
-	if i := slices.Index(lists[role], name); i >= 0 {
-		return i + 1
-	}
-	for _, s := range append(strip, "fd", "fld", "f", "c", "o") { // f_status, order_create_time
-		if rest, ok := strings.CutPrefix(name, s); ok {
-			if i := slices.Index(lists[role], rest); i >= 0 {
-				return 1000 + i
-			}
-		}
-	}
-	return 0
 }
 
 // compress writes a name in lower case and without separators: createTime, create_time and CREATE_TIME are one.

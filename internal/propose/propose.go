@@ -145,23 +145,14 @@ func (p *Proposal) chooseTable() {
 	case named == "" && (all[0].score < enough || len(all) > 1 && all[0].score < all[1].score+ahead && (all[0].rows == 0 || all[1].rows > 0 || !all[1].read)):
 		q := Question{Flag: "table", Text: "which table has the orders?"}
 		for _, c := range all {
-			q.Numbers = append(q.Numbers, c.Name+": "+c.evidence())
+			q.Numbers = append(q.Numbers, c.Name+": "+c.evidence)
 		}
 		p.ask(q)
 	default:
-		if p.table, p.why["table"] = all[0].Table, all[0].evidence(); all[0].against != "" {
+		if p.table, p.why["table"] = all[0].Table, all[0].evidence; all[0].against != "" {
 			p.doubt("table %s: %s", p.table.Name, all[0].against)
 		}
 	}
-}
-
-// evidence is why a table may be that of the orders, and how many rows it has.
-func (c candidate) evidence() string {
-	size := map[bool]string{true: "", false: "more than "}[c.all] + fmt.Sprintf("%d rows", c.rows)
-	if !c.read {
-		size = "not read"
-	}
-	return strings.Join(c.reasons, ", ") + "; " + size
 }
 
 // chooseID chooses the id: the column to which lines refer.
@@ -202,6 +193,9 @@ func (p *Proposal) chooseOthers() {
 			p.shut, p.shut.why = at, "set in no unpaid order"
 			break
 		}
+	}
+	if part, n := t.paid.share(p.unpaid); part > 0 {
+		p.doubt("%.0f of %d unpaid orders have a payment in another table: a close would cancel them", part*float64(n), n)
 	}
 	p.lock = t.first("version")
 	for _, c := range t.ranked("method") {
@@ -260,8 +254,7 @@ type stockChoice struct {
 
 // chooseLines chooses the table of lines, and which column of orders they refer to.
 func (p *Proposal) chooseLines() {
-	all := p.f.lineTables(p.table)
-	for _, t := range all {
+	for _, t := range p.f.lineTables(p.table) {
 		if quantity := t.first("quantity"); quantity != nil && isWhole(quantity) {
 			order, id := p.f.reference(t, p.table)
 			p.items = &linesChoice{table: t, order: order, id: id, quantity: quantity, sku: t.first("sku"), why: "its name"}
@@ -271,13 +264,8 @@ func (p *Proposal) chooseLines() {
 			return
 		}
 	}
-	if len(all) == 0 {
-		p.doubt("no table of lines with a SKU and a quantity was found, or this user may not read it: a close returns no stock. If unpaid orders hold some, map " +
-			"items and stock (docs/mapping.md)")
-	} else {
-		p.doubt("table %s has no column with whole quantities: a close moves whole pieces only, so it returns no stock here. Return it by on_close, or by a reader "+
-			"of the events (docs/mapping.md)", all[0].Name)
-	}
+	p.doubt("no table of lines with a SKU and whole quantities was found, or this user may not read it: a close returns no stock. If unpaid orders hold some, " +
+		"map items and stock, or return it by on_close or by a reader of the events (docs/mapping.md)")
 }
 
 // stockTables returns the tables that may have the stock: each with its keys, and the columns of lines that may hold them.
@@ -287,15 +275,7 @@ func (f *Facts) stockTables(lines *Table) (all []stockChoice) {
 		if t == lines || t.View || t.Pattern != "" || !has(of, "stockWords") || has(of, "notStock") {
 			continue
 		}
-		pieces := func(role string) *column {
-			for _, c := range t.ranked(role) {
-				if !isMark(c) { // yes or no is no number of pieces
-					return c
-				}
-			}
-			return nil
-		}
-		s := stockChoice{table: t, available: pieces("available"), reserved: pieces("reserved")}
+		s := stockChoice{table: t, available: t.first("available"), reserved: t.first("reserved")}
 		if s.available == s.reserved {
 			s.available = nil
 		}
@@ -323,18 +303,11 @@ func (s stockChoice) named() bool {
 	if s.line.RefersTo != "" {
 		return s.line.refersTo(s.table)
 	}
-	c, name := compress(s.line.key), compress(s.table.Name)
-	if strings.HasSuffix(compress(s.key.key), c) && s.key.key != "id" {
-		return true
-	}
+	c := compress(s.line.key)
 	stem := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c, "id"), "code"), "no")
-	if len(stem) < 2 {
-		return false
-	}
-	if strings.Contains(name, stem) { // sku_id, and the table t_goods_sku
-		return true
-	}
-	return slices.ContainsFunc(tokens(s.line.key), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
+	return strings.HasSuffix(compress(s.key.key), c) && s.key.key != "id" ||
+		len(stem) > 1 && strings.Contains(compress(s.table.Name), stem) || // sku_id, and the table t_goods_sku
+		slices.ContainsFunc(tokens(s.line.key), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
 }
 
 // takes says that a trigger takes the pieces of a new line from the stock.
@@ -386,8 +359,8 @@ func (p *Proposal) chooseStock() {
 	if !both { // the key of one table
 		all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != first.table && s.line == first.line })
 	}
-	open, n := share(p.table.logged, p.unpaid)
-	done, _ := share(p.table.logged, p.isPaid)
+	open, n := p.table.logged.share(p.unpaid)
+	done, _ := p.table.logged.share(p.isPaid)
 	switch answered := p.a.Stock != ""; {
 	case first.reserved != nil && !both && (!answered || p.a.Stock == "placed"):
 		all, p.a.Stock = all[:1], "placed"
@@ -410,8 +383,7 @@ func (p *Proposal) chooseStock() {
 	case "paid":
 		p.why["stock"] = "an unpaid order holds none"
 	default:
-		p.stock = slices.DeleteFunc(all, func(s stockChoice) bool { return !slices.Contains(wanted, s.table.Name) })
-		if len(p.stock) != len(wanted) {
+		if p.stock = slices.DeleteFunc(all, func(s stockChoice) bool { return !slices.Contains(wanted, s.table.Name) }); len(p.stock) != len(wanted) {
 			p.refuse("--stock %s: write placed, paid, or tables of these: %s", p.a.Stock, strings.Join(evidence, ", "))
 			return
 		}

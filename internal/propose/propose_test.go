@@ -194,7 +194,7 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 				}
 				s.judge(t, p, asked)
 				preview := must.Get(f.Preview(t.Context(), p))(t)
-				expect.That(t, preview.Rows[0].Orders == 0 && preview.Rows[1].Orders == 120, "the first sweep would close %v:\n%s", preview.Rows, p.YAML)
+				expect.That(t, preview[0].Orders == 0 && preview[1].Orders == 120, "the first sweep would close %v:\n%s", preview, p.YAML)
 			})
 		}
 	}

@@ -58,8 +58,8 @@ type Table struct {
 	all     bool      // it has no others
 	parent  bool      // other tables inherit it
 	unread  string    // why they could not be read
-	paid    []bool    // by the rows: another table has a payment
-	logged  []bool    // by the rows: a log of the stock has the order
+	paid    column    // whether another table has a payment
+	logged  column    // whether a log of the stock has the order
 }
 
 // Read reads what Propose needs. named is the table that the user names, and created its time of creation; "": none. Close the Facts in the end.
@@ -227,16 +227,16 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 	if t.Name = cmp.Or(t.Name, name); t.View {
 		return nil
 	}
+	rows, err := f.query(ctx, f.of(mysqlComments, postgresComments), name)
 	for _, key := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := &column{Column: t.Columns[key], table: t, key: key, chosen: key == f.created, labels: map[string]string{}}
 		c.Name = cmp.Or(c.Name, key)
-		t.columns = append(t.columns, c)
-	}
-	rows, err := f.query(ctx, f.of(mysqlComments, postgresComments), name)
-	for _, row := range rows {
-		if c := t.column(strings.ToLower(text(row[0]))); c != nil {
-			c.Name, c.labels = text(row[0]), labels(text(row[1]), isInteger(c))
+		for _, row := range rows {
+			if name := text(row[0]); strings.ToLower(name) == key {
+				c.Name, c.labels = name, labels(text(row[1]), isInteger(c))
+			}
 		}
+		t.columns = append(t.columns, c)
 	}
 	return err
 }
@@ -265,15 +265,12 @@ func monthly(names []string, now string) map[string]*Table {
 func likely(name, named string) (n int) {
 	if name == named {
 		return 100
+	} else if isOrders(name) {
+		n = 5
 	}
-	for _, w := range tokens(name) {
-		if strings.Contains(w, "order") || strings.Contains(w, "book") {
-			n += 3
-		}
-		for _, list := range words("orderWords lineWords stockWords statusWords") {
-			if slices.Contains(lists[list], w) {
-				n += 3
-			}
+	for _, list := range words("orderWords lineWords stockWords statusWords payWords") {
+		if has(tokens(name), list) {
+			n++
 		}
 	}
 	return n
@@ -291,7 +288,8 @@ func (f *Facts) readOrders(ctx context.Context, t *Table) error {
 		}
 	}
 	f.readMarks(ctx, t)
-	return f.readLookups(ctx, t)
+	f.readLookups(ctx, t)
+	return nil
 }
 
 func (f *Facts) readReference(ctx context.Context, from, orders *Table) {
@@ -304,9 +302,9 @@ func (f *Facts) readReference(ctx context.Context, from, orders *Table) {
 
 // readMarks marks the orders for which another table has a payment, and those in a log of the stock.
 func (f *Facts) readMarks(ctx context.Context, t *Table) {
-	t.paid, t.logged = make([]bool, t.rows), make([]bool, t.rows)
+	t.paid.rows, t.logged.rows = make([]any, t.rows), make([]any, t.rows)
 	for _, l := range f.Tables {
-		of, at, into := tokens(l.Name), l.first("paidat"), t.paid
+		of, at, into := tokens(l.Name), l.first("paidat"), t.paid.rows
 		mark, log := at, has(of, "skuWords") && has(of, "logWords")
 		if at == nil && has(of, "payWords") {
 			mark = cmp.Or(l.first("pay"), l.first("status"))
@@ -314,7 +312,7 @@ func (f *Facts) readMarks(ctx context.Context, t *Table) {
 		if l == t || l.View || !log && (mark == nil || has(of, "notPayments")) {
 			continue
 		} else if log {
-			at, mark, into = nil, nil, t.logged
+			at, mark, into = nil, nil, t.logged.rows
 		}
 		f.readReference(ctx, l, t)
 		ref, id := f.reference(l, t)
@@ -329,7 +327,9 @@ func (f *Facts) readMarks(ctx context.Context, t *Table) {
 			}
 		}
 		for row, v := range id.rows {
-			into[row] = into[row] || found[text(v)]
+			if found[text(v)] {
+				into[row] = true
+			}
 		}
 	}
 }
@@ -346,12 +346,7 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 		}
 	}
 	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) && !is(c, "datetime timestamp timestamptz") })
-	by, created := t.numbered(), t.first("created")
-	led := func(i mapping.Index) bool { return i.Where == "" && created != nil && i.Columns[0] == created.key }
-	if by == nil || slices.ContainsFunc(t.Indexes, led) {
-		by = created
-	}
-	found, err := f.newest(ctx, by, maxRows, columns...)
+	found, err := f.newest(ctx, cmp.Or(t.numbered(), t.first("created")), maxRows, columns...)
 	for i, c := range columns {
 		for _, row := range found {
 			c.rows = append(c.rows, row[i])
@@ -365,11 +360,7 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 func (f *Facts) newest(ctx context.Context, by *column, rows int, columns ...*column) ([][]any, error) {
 	query, limit := selecting(columns...), fmt.Sprintf(" LIMIT %d", rows)
 	if by != nil {
-		order := " ORDER BY " + mapping.Quote(by.Name) + " DESC"
-		if by.table.Postgres && by.Nullable {
-			order += " NULLS LAST"
-		}
-		if found, err := f.query(ctx, query+order+limit); err == nil {
+		if found, err := f.query(ctx, query+" ORDER BY "+mapping.Quote(by.Name)+" DESC"+limit); err == nil {
 			return found, nil
 		}
 	}

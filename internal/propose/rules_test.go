@@ -36,20 +36,19 @@ func TestLabels_CommentsOfStatuses(t *testing.T) {
 }
 
 func TestUsualDelay_NeedsAnEdge(t *testing.T) {
-	now := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
-	spread := func(n int, to time.Duration) (all []time.Time) {
+	spread := func(n int, to time.Duration) (ages []time.Duration) {
 		for i := range n {
-			all = append(all, now.Add(-to*time.Duration(i)/time.Duration(n)))
+			ages = append(ages, to*time.Duration(i)/time.Duration(n))
 		}
-		return all
+		return ages
 	}
 	ended := spread(100, 48*time.Hour)
-	d, n := usualDelay(spread(60, 30*time.Minute), ended, now)
+	d, n := usualDelay(spread(60, 30*time.Minute), ended)
 	expect.That(t, d == 30*time.Minute && n == 60, "orders over half an hour: %v, %d", d, n)
-	d, _ = usualDelay(append(spread(60, 30*time.Minute), spread(5, 40*24*time.Hour)...), ended, now)
+	d, _ = usualDelay(append(spread(60, 30*time.Minute), spread(5, 40*24*time.Hour)...), ended)
 	expect.Equal(t, d, 30*time.Minute, "with some that somebody has missed")
-	d, _ = usualDelay(spread(10, 30*time.Minute), ended, now)
+	d, _ = usualDelay(spread(10, 30*time.Minute), ended)
 	expect.Equal(t, d, 0, "too few")
-	d, _ = usualDelay(spread(300, 90*24*time.Hour), ended, now)
+	d, _ = usualDelay(spread(300, 90*24*time.Hour), ended)
 	expect.Equal(t, d, 0, "nobody closes orders")
 }

@@ -84,7 +84,7 @@ func (s statusColumn) waiting() (only value) {
 }
 
 // readLookups reads the tables that name the values of a status or of a way to pay.
-func (f *Facts) readLookups(ctx context.Context, t *Table) error {
+func (f *Facts) readLookups(ctx context.Context, t *Table) {
 	for _, c := range append(t.ranked("status"), t.ranked("method")...) {
 		for _, l := range f.Tables {
 			of := tokens(l.Name)
@@ -100,10 +100,7 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 			if key == nil || label == nil || !named && !c.refersTo(l) {
 				continue
 			}
-			rows, err := f.query(ctx, selecting(key, label)+" LIMIT 200")
-			if err != nil {
-				return fmt.Errorf("table %s: %w", l.Name, err)
-			}
+			rows, _ := f.query(ctx, selecting(key, label)+" LIMIT 200")
 			for _, row := range rows {
 				if v := text(row[0]); meaningOf(c.labels[v]) == unknown {
 					c.labels[v] = text(row[1])
@@ -111,7 +108,6 @@ func (f *Facts) readLookups(ctx context.Context, t *Table) error {
 			}
 		}
 	}
-	return nil
 }
 
 // paidMark returns which rows have a time of payment, or a mark in another column than except. The table may not say it: then none has.
@@ -126,22 +122,10 @@ func (p *Proposal) paidMark(except *column) func(row int) bool {
 			return func(row int) bool { return s.find(text(c.rows[row])).says == paid }
 		}
 	}
-	if part, _ := share(p.table.paid, anyRow); part > 0.02 && part < 0.995 {
-		return func(row int) bool { return p.table.paid[row] }
+	if part, _ := p.table.paid.share(anyRow); part > 0.02 && part < 0.995 {
+		return func(row int) bool { return holds(p.table.paid.rows[row]) }
 	}
 	return noRow
-}
-
-// share returns how many of some rows are marked, between 0 and 1, and how many rows there are.
-func share(marked []bool, of func(row int) bool) (part float64, n int) {
-	set := 0
-	for row, is := range marked {
-		if of(row) {
-			n++
-			set += map[bool]int{true: 1}[is]
-		}
-	}
-	return float64(set) / float64(max(n, 1)), n
 }
 
 // says returns what a value says, by its label or its own word.
@@ -164,13 +148,11 @@ func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColu
 	rows, _, _ := c.count(func(row int) bool { return c.rows[row] != nil })
 	done, _, _ := c.count(isPaid)
 	old, _, _ := c.count(func(row int) bool {
-		created := p.created.in(row)
+		created := p.created.at[row]
 		return !created.IsZero() && p.f.Now.Sub(created) > 24*time.Hour
 	})
-	if c.Type == "enum" {
-		for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
-			rows[strings.ReplaceAll(m[1], "''", "'")] += 0
-		}
+	for _, m := range enumValue.FindAllStringSubmatch(c.Definition, -1) {
+		rows[strings.ReplaceAll(m[1], "''", "'")] += 0
 	}
 	for text := range c.labels {
 		if isInteger(c) {
@@ -357,16 +339,6 @@ func (p *Proposal) chooseClosed(s statusColumn) {
 	best, why := s.with(timedOut), "closed by time: "
 	if len(best) == 0 {
 		best, why = s.with(closed), "closed: "
-		for _, words := range []string{"关闭|guanbi", "cancel|取消|quxiao", "close"} {
-			named := slices.DeleteFunc(slices.Clone(best), func(v value) bool { return !regexp.MustCompile(words).MatchString(compress(v.label + v.text)) })
-			if len(named) == 1 && len(best) > 1 {
-				p.doubt("a close writes %s; these values mean nearly the same: %s", named[0].name(), names(best))
-				best = named
-			}
-			if len(named) > 0 {
-				break
-			}
-		}
 	}
 	if len(best) == 1 {
 		p.to.value, p.to.why = best[0].text, why+best[0].String()
@@ -414,9 +386,6 @@ func (p *Proposal) excludeMoney() {
 		default:
 			p.doubt("%s: a close would cancel them", unset.why)
 		}
-	}
-	if set, n := share(p.table.paid, p.from.in); set > 0 {
-		p.doubt("%.0f of %d unpaid orders have a payment in another table: a close would cancel them", set*float64(n), n)
 	}
 	for _, c := range p.table.ranked("paidtoo") {
 		if set, n := c.share(p.from.in); set > 0 && set < 0.5 {

@@ -24,13 +24,6 @@ type timeChoice struct {
 // zoned says that the times are points in time: a DATETIME needs a zone.
 func (t *timeChoice) zoned() bool { return t.Type != mapping.DateTime || t.Zone != "" }
 
-func (t *timeChoice) in(row int) time.Time {
-	if row < len(t.at) {
-		return t.at[row]
-	}
-	return time.Time{}
-}
-
 // timeIn reads a column as times, in the zone of the creation time; false: it holds none.
 func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 	t = timeChoice{TimeColumn: mapping.TimeColumn{Column: c.Name, Type: mapping.TimeType(c.Type)}, of: c, why: strings.ToUpper(c.Type)}
@@ -48,21 +41,24 @@ func (p *Proposal) timeIn(c *column) (t timeChoice, ok bool) {
 
 // unit returns the unit of unix times; false: they are none.
 func unit(values []any) (mapping.TimeType, bool) {
-	n, seconds, millis := len(values), 0, 0
+	n, of := 0, map[mapping.TimeType]int{}
 	for _, v := range values {
 		switch x := number(v); {
 		case x == 0:
-			n--
+			continue
 		case x > 9e8 && x < 5e9:
-			seconds++
+			of[mapping.UnixSeconds]++
 		case x > 9e11 && x < 5e12:
-			millis++
+			of[mapping.UnixMillis]++
+		}
+		n++
+	}
+	for unit, found := range of {
+		if found*100 >= n*98 {
+			return unit, true
 		}
 	}
-	if millis > 0 && millis*100 >= n*98 {
-		return mapping.UnixMillis, true
-	}
-	return mapping.UnixSeconds, len(values) == 0 || seconds > 0 && seconds*100 >= n*98
+	return mapping.UnixSeconds, len(values) == 0
 }
 
 func (t *timeChoice) decode() {
@@ -70,10 +66,7 @@ func (t *timeChoice) decode() {
 	if !t.zoned() {
 		known.Zone = "UTC" // not known yet: ages are wrong by some hours
 	}
-	codec, err := known.Codec()
-	if err != nil {
-		return
-	}
+	codec, _ := known.Codec()
 	t.at = make([]time.Time, len(t.of.rows))
 	for row, v := range t.of.rows {
 		if s, is := v.(string); is {
@@ -103,7 +96,7 @@ func (p *Proposal) chooseCreated() {
 			p.created, _ = p.timeIn(c)
 			p.created.why += why
 		}
-		if at := p.created.in(2); p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
+		if at := append(p.created.at, make([]time.Time, 3)...)[2]; p.created.zoned() && at.After(p.f.Now.Add(10*time.Minute)) {
 			p.doubt("%s has times in the future, such as %s: the shop writes in another time zone than %s, and orders would close late, or it is no time of creation",
 				c.Name, at.Format(time.RFC3339), cmp.Or(p.created.Zone, string(created.Type)))
 		}
@@ -165,14 +158,11 @@ func (p *Proposal) chooseZone() string {
 	if at.IsZero() {
 		return ask("the table has no rows to compare with the clock")
 	}
+	const india = 5*time.Hour + 30*time.Minute
 	ahead := at.Sub(p.f.Now)
-	offset := time.Duration(math.MaxInt64)
-	for h := -11; h <= 14; h++ {
-		for _, o := range []time.Duration{time.Duration(h) * time.Hour, 5*time.Hour + 30*time.Minute} {
-			if o >= ahead-time.Minute && o < offset {
-				offset = o
-			}
-		}
+	offset := time.Duration(math.Ceil((ahead - time.Minute).Hours())) * time.Hour // the next whole hour
+	if ahead-time.Minute <= india && offset > india {
+		offset = india
 	}
 	jump := slices.ContainsFunc([]int{0, 1, 2, 3, 5, 9}, func(i int) bool { // a few rows ahead of all others
 		return len(all) > 60 && all[i].Sub(all[i+1]) > 25*time.Minute && all[i+1].Sub(all[i+40]) < 40*time.Minute
@@ -183,7 +173,7 @@ func (p *Proposal) chooseZone() string {
 		return ask("its newest times, such as %s, are far ahead of all others: rows in another zone, or of a wrong clock", text(at))
 	case age > 20*time.Minute || ahead < -12*time.Hour:
 		return ask("its newest time is %s, and the database's clock is at %s in UTC: that is no recent row", text(at), text(p.f.Now))
-	case offset != 0 && (offset < 4*time.Hour || offset > 9*time.Hour+30*time.Minute || offset == 5*time.Hour):
+	case offset != 0 && (offset < 4*time.Hour || offset > 9*time.Hour || offset == 5*time.Hour):
 		return ask("UTC%s now, by its newest row; but zones with that offset may have summer time: name the place", zone)
 	default:
 		p.zone = zone
@@ -207,7 +197,7 @@ var delays = []time.Duration{1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 2
 // after returns how long after its creation each of some orders has another time, sorted; in how many it is ahead, and how many never have it.
 func (p *Proposal) after(of func(row int) bool, t timeChoice) (ages []time.Duration, ahead, never int) {
 	for row, at := range t.at {
-		created := p.created.in(row)
+		created := p.created.at[row]
 		switch {
 		case !of(row) || created.IsZero():
 			continue
@@ -295,19 +285,12 @@ func (p *Proposal) edge(of func(row int) bool) (delay time.Duration, says string
 			continue
 		}
 		known = true
-		count := func(from, to time.Duration) (n int) {
-			for _, age := range ages {
-				if age >= from-2*time.Second && age < to-2*time.Second { // columns of seconds are rounded
-					n++
-				}
-			}
-			return n
-		}
 		for _, d := range slices.Backward(delays) {
-			d *= time.Minute
-			most := min(d/3+time.Minute, 15*time.Minute) // a job that closes them may begin so late
-			if n := count(d, d+most); n >= 30 && 5*n >= len(ages) && 8*count(d-most/4, d) <= n && 3*count(d+most, math.MaxInt64) <= n {
-				return d, fmt.Sprintf("%d of %d closed orders ended then, by %s", n, len(ages), c.Name), true
+			d = d*time.Minute - 2*time.Second                                // columns of seconds are rounded
+			most := min(d/3+time.Minute, 15*time.Minute)                     // a job that closes them may begin so late
+			n, shortly := within(ages, d, d+most), within(ages, d-most/4, d) // n is more than twice as dense
+			if n >= 30 && 5*n >= len(ages) && 8*shortly <= n && 3*within(ages, d+most, math.MaxInt64) <= n {
+				return d + 2*time.Second, fmt.Sprintf("%d of %d closed orders ended then, by %s", n, len(ages), c.Name), true
 			}
 		}
 	}
@@ -316,67 +299,59 @@ func (p *Proposal) edge(of func(row int) bool) (delay time.Duration, says string
 
 // chooseDelay looks when orders were closed by time, or how long unpaid orders stay open today.
 func (p *Proposal) chooseDelay() {
-	created := func(of func(row int) bool) (all []time.Time) {
+	aged := func(of func(row int) bool) (ages []time.Duration) {
 		for row, at := range p.created.at {
 			if !at.IsZero() && of(row) {
-				all = append(all, at)
+				ages = append(ages, p.f.Now.Sub(at))
 			}
 		}
-		slices.SortFunc(all, time.Time.Compare)
-		return all
+		slices.Sort(ages)
+		return ages
 	}
-	waiting, ended, all := created(p.unpaid), created(p.to.in), created(anyRow)
+	waiting, all := aged(p.unpaid), aged(anyRow)
 	edge, says, known := p.edge(func(row int) bool { return p.to.in(row) && !p.isPaid(row) })
-	if edge > 0 && (!p.created.zoned() || 2*within(waiting, p.f.Now, -1<<62, edge) >= len(waiting)) {
+	if edge > 0 && (!p.created.zoned() || 2*within(waiting, -1<<62, edge) >= len(waiting)) {
 		p.delay, p.why["delay"] = edge, says
 		return
 	}
-	newest := p.f.Now
-	if i, _ := slices.BinarySearchFunc(all, newest, time.Time.Compare); i > 0 {
-		newest = all[i-1]
-	}
-	// The table may be a copy without new orders. Then the clock and its newest order give two delays.
-	d, n := usualDelay(waiting, ended, p.f.Now)
-	then, _ := usualDelay(waiting, ended, newest)
-	others := func(from, to time.Duration) int {
-		return within(all, p.f.Now, from, to) - within(waiting, p.f.Now, from, to)
-	}
+	d, n := usualDelay(waiting, aged(p.to.in))
+	others := func(from, to time.Duration) int { return within(all, from, to) - within(waiting, from, to) }
 	recent, before := others(-1<<62, d), others(d, 2*d)
 	burst := recent >= 20 && before*4 < recent || n < 100 && before*4 < max(recent, 4) // a rush may have begun then; the edge of many orders is sharper
-	if then == d && d > 0 && !burst && !known {
+	if copied := within(all, -1, d/4) == 0; d > 0 && !burst && !known && !copied {     // a copy has no new orders
 		p.delay, p.why["delay"] = d, fmt.Sprintf("%d of %d unpaid orders are younger: compare it with the setting of your shop", n, len(waiting))
 		p.doubt("the delay of %s is a guess, because %s, or answer --delay", short(d), p.why["delay"])
 		return
 	}
 	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
 	if n := len(waiting); n > 0 {
-		age := func(i int) string { return short(p.f.Now.Sub(waiting[i])) }
-		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, age(n-1), age(n/2), age(0))}
+		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, short(waiting[0]), short(waiting[n/2]),
+			short(waiting[n-1]))}
 	}
 	p.ask(q)
 }
 
-// within counts the times that are older than from, and not older than to.
-func within(all []time.Time, now time.Time, from, to time.Duration) (n int) {
-	for _, at := range all {
-		if age := now.Sub(at); age > from && age <= to {
+// within counts the ages above from, and up to to.
+func within(ages []time.Duration, from, to time.Duration) (n int) {
+	for _, age := range ages {
+		if age > from && age <= to {
 			n++
 		}
 	}
 	return n
 }
 
-// usualDelay returns the delay after which the shop seems to close unpaid orders; 0: there is none. waiting are the creation times of unpaid
-// orders. Most of them are younger than the delay, some nearly as old, and few are older. n is how many are younger.
-func usualDelay(waiting, ended []time.Time, now time.Time) (delay time.Duration, n int) {
+// usualDelay returns the delay after which the shop seems to close unpaid orders; 0: there is none. waiting are the ages of unpaid orders. Most of
+// them are younger than the delay, some nearly as old, and few are older. n is how many are younger.
+func usualDelay(waiting, ended []time.Duration) (delay time.Duration, n int) {
 	for _, d := range delays {
 		d *= time.Minute
-		n := within(waiting, now, -time.Minute, d)
+		n := within(waiting, -time.Minute, d)
 		if n < 20 || n*10 < len(waiting)*8 {
 			continue
 		}
-		few := within(waiting, now, d, 2*d)*5 < within(waiting, now, d/2, d)
-		if few && within(waiting, now, d-max(d/10, 4*d/time.Duration(n)), d) > 0 && within(ended, now, d, 1<<62) > 0 {
+		few := within(waiting, d, 2*d)*5 < within(waiting, d/2, d)
+		if few && within(waiting, d-max(d/10, 4*d/time.Duration(n)), d) > 0 && within(ended, d, 1<<62) > 0 {
 			return d, n
 		}
 		break
@@ -386,13 +361,12 @@ func usualDelay(waiting, ended []time.Time, now time.Time) (delay time.Duration,
 
 // short writes a duration as topics.yaml has it, in two units at most.
 func short(d time.Duration) string {
-	switch d = d.Abs(); {
-	case d > 48*time.Hour:
-		d = d.Round(time.Hour)
-	case d > time.Hour:
-		d = d.Round(time.Minute)
-	default:
-		d = d.Round(time.Second)
+	d = d.Abs()
+	unit := time.Second
+	if d > 48*time.Hour {
+		unit = time.Hour
+	} else if d > time.Hour {
+		unit = time.Minute
 	}
-	return config.FormatDuration(d)
+	return config.FormatDuration(d.Round(unit))
 }

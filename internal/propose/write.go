@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -62,18 +60,12 @@ func (p *Proposal) write() string {
 	if p.lock != nil {
 		add("  lock: "+p.lock.yaml(), "its name: code that locks optimistically sees each close")
 	}
-	if p.items == nil {
-		add("  items: none", "no table of lines with a SKU and whole quantities")
-	} else {
-		i := p.items
-		add("  items: "+flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", i.order.yaml(), "sku", i.sku.yaml(),
-			"quantity", i.quantity.yaml()), i.why)
+	items, why := "none", "no table of lines with a SKU and whole quantities"
+	if i := p.items; i != nil {
+		items, why = flow("table", quoted(cmp.Or(i.table.Pattern, i.table.Name)), "order", i.order.yaml(), "sku", i.sku.yaml(), "quantity", i.quantity.yaml()), i.why
 	}
-	if len(p.stock) == 0 {
-		add("  stock: none", p.why["stock"])
-	} else {
-		add("  stock:", "")
-	}
+	add("  items: "+items, why)
+	add("  stock:"+map[bool]string{true: " none"}[len(p.stock) == 0], p.why["stock"])
 	for _, s := range p.stock {
 		line := s.line
 		if line == p.items.sku {
@@ -130,40 +122,29 @@ func (c *column) yaml() string {
 }
 
 func (t *timeChoice) flow(of string) string {
-	zone := t.Zone
-	if zone != "" {
-		zone = fmt.Sprintf("%q", zone)
-	}
-	return flow(of, quoted(t.Column), "type", string(t.Type), "zone", zone, "precision", string(t.Precision))
+	return flow(of, quoted(t.Column), "type", string(t.Type), "zone", strings.TrimPrefix(fmt.Sprintf("%q", t.Zone), `""`), "precision", string(t.Precision))
 }
 
-func (p *Proposal) values(of []string) string {
-	var all []string
+func (p *Proposal) values(of []string) (list string) {
 	for _, v := range of {
-		all = append(all, condition{column: p.from.column, value: v}.String())
+		list += ", " + condition{column: p.from.column, value: v}.String()
 	}
-	if len(all) == 0 {
+	if list == "" {
 		return ""
 	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return "[" + list[2:] + "]"
 }
 
-// Preview is what the first sweep would do with the unpaid orders.
+// Preview counts the unpaid orders that would close now, within a day, later, or never.
 type Preview struct {
-	Rows  []PreviewRow `json:"rows"`
-	First int          `json:"first,omitempty"` // only so many of the unpaid orders were read
-}
-
-// PreviewRow counts the orders that would close now, within a day, later, or never.
-type PreviewRow struct {
 	When     string   `json:"when"`
 	Orders   int      `json:"orders"`
 	Oldest   string   `json:"oldest,omitempty"` // how long the oldest is overdue
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Preview reads the unpaid orders of a proposal, at most 20,000.
-func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
+// Preview says what the first sweep would do with the unpaid orders of a proposal, at most 20,000, and adds what is improbable to its doubts.
+func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	due, add := p.due, time.Duration(0)
 	if due.of == nil {
 		due, add = p.created, p.delay
@@ -171,11 +152,10 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	var where []string
 	var args []any
 	for _, c := range p.conditions() {
-		switch name := mapping.Quote(c.Name); {
-		case c.null:
-			where = append(where, name+" IS NULL")
-		default:
-			where, args = append(where, name+" = ?"), append(args, c.value)
+		if c.null {
+			where = append(where, mapping.Quote(c.Name)+" IS NULL")
+		} else {
+			where, args = append(where, mapping.Quote(c.Name)+" = ?"), append(args, c.value)
 		}
 	}
 	query := fmt.Sprintf("%s WHERE %s LIMIT %d", selecting(p.id, due.of), strings.Join(where, " AND "), maxRows)
@@ -183,63 +163,38 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) (*Preview, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the unpaid orders: %w", err)
 	}
-	v := &Preview{Rows: []PreviewRow{{When: "now"}, {When: "within a day"}, {When: "later"}, {When: "never"}}}
-	if len(found) == maxRows {
-		v.First = maxRows
-	}
-	oldest, read := time.Duration(0), column{} // the unpaid orders only
+	rows, oldest, read := []Preview{{When: "now"}, {When: "within a day"}, {When: "later"}, {When: "never"}}, time.Duration(0), column{}
 	for _, row := range found {
 		read.rows = append(read.rows, row[1])
 	}
 	due.of = &read
 	due.decode()
 	for i, at := range due.at {
-		row, late := &v.Rows[3], f.Now.Sub(at.Add(add))
+		when, late := 2, f.Now.Sub(at.Add(add))
 		switch {
 		case at.IsZero() || orderclose.IsNever(at):
+			when = 3
 		case late >= 0:
-			row, oldest = &v.Rows[0], max(oldest, late)
-			row.Oldest = short(oldest)
+			when, oldest = 0, max(oldest, late)
+			rows[0].Oldest = short(oldest)
 		case late > -24*time.Hour:
-			row = &v.Rows[1]
-		default:
-			row = &v.Rows[2]
+			when = 1
 		}
-		if row.Orders++; len(row.Examples) < 3 {
-			row.Examples = append(row.Examples, fmt.Sprintf("%s: %s = %s", text(found[i][0]), due.Column, text(found[i][1])))
+		if rows[when].Orders++; len(rows[when].Examples) < 3 {
+			rows[when].Examples = append(rows[when].Examples, fmt.Sprintf("%s: %s = %s", text(found[i][0]), due.Column, text(found[i][1])))
 		}
 	}
-	return v, nil
-}
-
-// Print prints the preview as a table.
-func (v *Preview) Print(w io.Writer) {
-	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "WOULD CLOSE\tORDERS\tOLDEST OVERDUE\tEXAMPLES")
-	for _, r := range v.Rows {
-		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", r.When, r.Orders, cmp.Or(r.Oldest, "-"), strings.Join(r.Examples, "; "))
-	}
-	_ = tab.Flush()
-	if v.First > 0 {
-		fmt.Fprintf(w, "Only %d of the unpaid orders were read.\n", v.First)
-	}
-}
-
-// Doubts says what is improbable about the preview.
-func (v *Preview) Doubts() (all []string) {
-	n := 0
-	for _, r := range v.Rows {
-		n += r.Orders
-	}
-	switch now := v.Rows[0].Orders; {
-	case now == n && n > 0:
-		all = append(all, fmt.Sprintf("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, "+
-			"or nobody has closed orders yet", n))
-	case now*5 > n:
-		all = append(all, fmt.Sprintf("%d of %d unpaid orders would close in the first sweep, the oldest is overdue by %s: if they must stay open, "+
-			"write not_before", now, n, v.Rows[0].Oldest))
+	switch now, n := rows[0].Orders, len(found); {
 	case n == 0:
-		all = append(all, "no order is unpaid now, so nothing shows that the status is right")
+		p.doubt("no order is unpaid now, so nothing shows that the status is right")
+	case now == n:
+		p.doubt("all %d unpaid orders would close in the first sweep, and none is waiting: the time or the status may be wrong, or nobody has closed orders yet", n)
+	case now*5 > n:
+		p.doubt("%d of %d unpaid orders would close in the first sweep, the oldest is overdue by %s: if they must stay open, write not_before", now, n,
+			rows[0].Oldest)
 	}
-	return all
+	if len(found) == maxRows {
+		p.doubt("the table below counts %d of the unpaid orders: there are more", maxRows)
+	}
+	return rows, nil
 }
