@@ -223,24 +223,38 @@ func (s *shop) judge(t *testing.T, p *Proposal, asked []string) {
 	}
 }
 
-// group are n orders with a status whose ages are spread between two numbers of minutes. at: they have the third time of the table.
+// group are n orders with a status whose ages are spread between two numbers of minutes. after: how many minutes later the third time of the table is.
 type group struct {
 	status      string
 	n, from, to int
-	at          bool
+	after       int
 }
+
+const never = -1 // there is no third time
 
 const columns = " (id BIGINT PRIMARY KEY, status VARCHAR(20) NOT NULL, created_at BIGINT NOT NULL, "
 
 // TestPropose_HostileSchemasAreAskedOrRefused: what looks like a shop of another kind is not guessed.
 func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
-	carts := []group{{"cart", 200, 0, 9000, false}, {"payment", 40, 0, 30, false}, {"complete", 200, 0, 9000, true}, {"canceled", 50, 0, 9000, false}}
-	never := []group{{"pending", 300, 0, 90_000, true}, {"completed", 100, 3000, 90_000, true}, {"canceled", 50, 3000, 90_000, true}}
-	waiting, before := group{"unpaid", 40, 0, 30, false}, []group{{"paid", 100, 3000, 90_000, true}, {"closed", 100, 3000, 90_000, false}}
-	usual := append([]group{waiting, {"paid", 60, 0, 60, true}}, before...)
+	carts := []group{{"cart", 200, 0, 9000, never}, {"payment", 40, 0, 30, never}, {"complete", 200, 0, 9000, 0}, {"canceled", 50, 0, 9000, never}}
+	nothing := []group{{"pending", 300, 0, 90_000, 0}, {"completed", 100, 3000, 90_000, 0}, {"canceled", 50, 3000, 90_000, 0}}
+	waiting, before := group{"unpaid", 40, 0, 30, never}, []group{{"paid", 100, 3000, 90_000, 0}, {"closed", 100, 3000, 90_000, never}}
+	usual := append([]group{waiting, {"paid", 60, 0, 60, 0}}, before...)
 	orders, item := "orders"+columns+"pay_time BIGINT NULL)", "order_item (id BIGINT PRIMARY KEY, order_id BIGINT, sku_id BIGINT, quantity INT)"
 	stocks := []string{orders, item, "sku (id INT PRIMARY KEY, stock INT, lock_stock INT)", "sku_stock (sku_id INT PRIMARY KEY, available INT, reserved INT)"}
 	noMark := []string{"orders" + columns + "note BIGINT NULL)"}
+	ended := []string{"orders" + columns + "closed_at BIGINT NULL)"}
+	byTime := []group{waiting, {"paid", 60, 0, 60, never}, {"closed", 80, 3000, 90_000, 45}}
+	for _, after := range []int{3, 11, 17, 26} {
+		byTime = append(byTime, group{"canceled", 20, 3000, 90_000, after})
+	}
+	fresh := append([]group{{"new", 40, 0, 30, never}, {"done", 60, 0, 60, never}}, before...)
+	payments := append(noMark, "payments (id INT PRIMARY KEY, order_id BIGINT, paid_at BIGINT)",
+		"INSERT INTO payments SELECT id, id, created_at FROM orders WHERE status IN ('done', 'paid')")
+	one := []string{orders, item, "sku (id INT PRIMARY KEY, stock INT)"}
+	log := append(one, "stock_log (id INT PRIMARY KEY, order_id BIGINT)", "INSERT INTO stock_log SELECT id, id FROM orders WHERE status = 'paid'")
+	trigger := append(slices.Clone(one), "CREATE TRIGGER takes AFTER INSERT ON order_item FOR EACH ROW"+
+		" UPDATE sku SET stock = stock - NEW.quantity WHERE id = NEW.sku_id")
 	placed, shards := []string{"orders" + columns + "completed_at BIGINT NULL)"}, []string{orders, "orders_0 (LIKE)", "orders_1 (LIKE)"}
 	for _, c := range []struct {
 		name, only string // only: the server
@@ -249,8 +263,15 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 		answers    Answers
 		want       string // part of the file, of the first doubt, of the questions or of the refusal
 	}{
+		{"orders that were closed by time", "", ended, byTime, Answers{}, `to: "closed"`},
+		{"the age at which they were", "", ended, byTime, Answers{}, "default: 45m"},
+		{"payments in another table", "", payments, fresh, Answers{}, `from: "new"`},
+		{"no payments", "", noMark, fresh, Answers{}, "Flag:unpaid"},
+		{"stock that falls with the payment", "", log, usual, Answers{}, "stock: none"},
+		{"stock that nothing tells of", "", one, usual, Answers{}, "Flag:stock"},
+		{"stock that a trigger takes", "mariadb", trigger, usual, Answers{}, "available: stock"},
 		{"a shop", "", []string{orders}, usual, Answers{}, "default: 30m"},
-		{"a rush with few payments", "", []string{orders}, append([]group{waiting, {"paid", 6, 0, 30, true}}, before...), Answers{}, "Flag:delay"},
+		{"a rush with few payments", "", []string{orders}, append([]group{waiting, {"paid", 6, 0, 30, 0}}, before...), Answers{}, "Flag:delay"},
 		{"two tables with reserved pieces", "", stocks, usual, Answers{}, "Flag:stock"},
 		{"both of them", "", stocks, usual, Answers{Stock: "sku_stock"}, "available: available, reserved: reserved"},
 		{"shards beside an old table", "", shards, usual, Answers{}, "orders: tables with its name and a number"},
@@ -259,27 +280,33 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 		{"a key that is padded", "postgres", []string{strings.Replace(orders, "BIGINT", "CHAR(36)", 1)}, usual, Answers{}, "refused: orders.id is char"},
 		{"carts in the table of orders", "", placed, carts, Answers{}, "payment: carts"},
 		{"a cart by name", "", placed, carts, Answers{Unpaid: "payment"}, "those rows are carts"},
-		{"a time of delivery", "", placed, append([]group{{"pending", 40, 0, 9000, false}}, carts...), Answers{Unpaid: "pending"}, "Flag:delay"},
-		{"nothing waits", "", noMark, never, Answers{}, "refused: no order of orders seems to wait"},
-		{"nothing waits, and it is answered", "", noMark, never, Answers{Unpaid: "pending"}, `doubts: ["no order of orders seems to wait`},
+		{"a time of delivery", "", placed, append([]group{{"pending", 40, 0, 9000, never}}, carts...), Answers{Unpaid: "pending"}, "Flag:delay"},
+		{"nothing waits", "", noMark, nothing, Answers{}, "refused: no order of orders seems to wait"},
+		{"nothing waits, and it is answered", "", noMark, nothing, Answers{Unpaid: "pending"}, `doubts: ["no order of orders seems to wait`},
 	} {
 		for name, server := range servers(t) {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
 				if c.only != "" && c.only != name {
 					t.Skip("for another server")
 				}
-				var rows, all []string
+				var rows, all, then []string
 				for _, table := range c.tables {
-					all = append(all, "CREATE TABLE "+strings.Replace(table, "(LIKE)", strings.TrimPrefix(orders, "orders"), 1))
+					if strings.HasPrefix(table, "INSERT") {
+						then = append(then, table)
+					} else {
+						table = strings.Replace(table, "(LIKE)", strings.TrimPrefix(orders, "orders"), 1)
+						all = append(all, strings.Replace("CREATE TABLE "+table, "CREATE TABLE CREATE", "CREATE", 1))
+					}
 				}
 				for _, g := range c.groups {
 					for i := range g.n {
-						at := fmt.Sprint(time.Now().Unix() - int64(60*g.from+60*(g.to-g.from)*i/g.n))
-						rows = append(rows, fmt.Sprintf("(%d, '%s', %s, %s)", len(rows)+1, g.status, at, map[bool]string{true: at, false: "NULL"}[g.at]))
+						at := time.Now().Unix() - int64(60*g.from+60*(g.to-g.from)*i/g.n)
+						third := map[bool]string{true: "NULL", false: fmt.Sprint(at + int64(60*g.after))}[g.after == never]
+						rows = append(rows, fmt.Sprintf("(%d, '%s', %d, %s)", len(rows)+1, g.status, at, third))
 					}
 				}
 				all = append(all, "INSERT INTO orders VALUES "+strings.Join(rows, ", "))
-				p := open(t, server, c.answers.Table, all).Propose(c.answers)
+				p := open(t, server, c.answers.Table, append(all, then...)).Propose(c.answers)
 				got := fmt.Sprintf("refused: %s\n%s%+v\ndoubts: %q", p.Refused, p.YAML, p.Questions, p.Doubts)
 				expect.That(t, strings.Contains(got, c.want), "%q is not in:\n%s", c.want, got)
 			})
