@@ -35,11 +35,12 @@ func isMark(c *column) bool    { return c.Type == "boolean" || c.Definition == "
 func isWhole(c *column) bool {
 	return isInteger(c) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)")
 }
+func isFlag(c *column) bool   { return isStatus(c) || c.Type == "bit" }
 func isPieces(c *column) bool { return isWhole(c) && !isMark(c) }
 
 // holding says for each role what a column must be to have it. Columns of any type have the other roles.
 var holding = map[string]func(*column) bool{
-	"status": isStatus, "pay": isStatus, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime, "changed": isTime,
+	"status": isStatus, "pay": isFlag, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime, "changed": isTime,
 	"number": isKey, "sku": isKey, "available": isPieces, "reserved": isPieces, "label": isText,
 	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
@@ -156,6 +157,9 @@ func text(v any) string {
 	case nil:
 		return ""
 	case string:
+		if v == "\x00" || v == "\x01" { // a BIT
+			return fmt.Sprint(v[0])
+		}
 		return v
 	case time.Time:
 		return v.Format(time.DateTime)

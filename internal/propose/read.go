@@ -169,26 +169,17 @@ const (
 		" WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 AND c.relnamespace = current_schema()::regnamespace"
 )
 
-// of returns the query of the two that the server knows.
-func (f *Facts) of(mysql, postgres string) string {
-	if f.postgres() {
-		return postgres
-	}
-	return mysql
-}
-
 func (f *Facts) readTables(ctx context.Context, named string) error {
-	found, err := f.query(ctx, f.of(mysqlNames, postgresNames))
+	found, err := f.query(ctx, map[bool]string{true: postgresNames, false: mysqlNames}[f.postgres()])
 	if err != nil {
 		return err
 	}
-	triggers, _ := f.query(ctx, f.of(mysqlTriggers, postgresTriggers)) // who may not read them sees none
+	triggers, _ := f.query(ctx, map[bool]string{true: postgresTriggers, false: mysqlTriggers}[f.postgres()]) // who may not read them sees none
 	for _, row := range triggers {
 		f.inserts[text(row[0])] += strings.ToLower(text(row[1]))
 	}
 	f.All = len(found)
-	var names []string
-	rows := map[string][]any{}
+	names, rows := []string{}, map[string][]any{}
 	for _, row := range found {
 		name := text(row[0])
 		names, rows[name] = append(names, name), row
@@ -227,7 +218,7 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 	if t.Name = cmp.Or(t.Name, name); t.View {
 		return nil
 	}
-	rows, err := f.query(ctx, f.of(mysqlComments, postgresComments), name)
+	rows, err := f.query(ctx, map[bool]string{true: postgresComments, false: mysqlComments}[f.postgres()], name)
 	for _, key := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := &column{Column: t.Columns[key], table: t, key: key, chosen: key == f.created, labels: map[string]string{}}
 		c.Name = cmp.Or(c.Name, key)

@@ -34,12 +34,11 @@ func (v value) String() string {
 	return fmt.Sprintf("%s: %d rows, %d of them older than a day, %d with a payment", v.name(), v.rows, v.old, v.paid)
 }
 
-func names(values []value) string {
-	var all []string
+func names(values []value) (all string) {
 	for _, v := range values {
-		all = append(all, v.name())
+		all += ", " + v.name()
 	}
-	return strings.Join(all, ", ")
+	return strings.TrimPrefix(all, ", ")
 }
 
 // statusColumn is a column with a status, and its values, those with the most rows first.
@@ -371,7 +370,12 @@ func (p *Proposal) excludePaid(mark statusColumn) {
 		}
 		return
 	}
-	p.where = append(p.where, condition{column: mark.column, value: usual, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
+	if mark.Type == "bit" && open[usual] < n {
+		p.doubt("%d of %d unpaid orders have another %s than %s: a close would cancel them. A BIT cannot be compared: add a generated column", n-open[usual], n,
+			mark.Name, usual)
+	} else if mark.Type != "bit" {
+		p.where = append(p.where, condition{column: mark.column, value: usual, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
+	}
 }
 
 // excludeMoney excludes unpaid orders that have a time of payment, and names other signs of money.
