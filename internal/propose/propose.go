@@ -341,9 +341,7 @@ func (p *Proposal) chooseStock() {
 		if has(tokens(s.table.Name), "skuWords") {
 			s.points += 5
 		}
-		if s.why = fmt.Sprintf("%d of the %d newest in %s.%s are in it", l.found, l.of, lines.Name, s.line.Name); l.of == 0 {
-			s.why = "its name; no rows to compare"
-		}
+		s.why = fmt.Sprintf("%d of the %d newest in %s.%s are in it", l.found, l.of, lines.Name, s.line.Name)
 		all = append(all, s)
 	}
 	if len(all) == 0 {
@@ -360,14 +358,14 @@ func (p *Proposal) chooseStock() {
 		all = slices.DeleteFunc(all, func(s stockChoice) bool { return s.table != first.table && s.line == first.line })
 	}
 	open, n := p.table.logged.share(p.unpaid)
-	done, _ := p.table.logged.share(p.isPaid)
+	done, new := p.table.logged.share(func(row int) bool { return p.isPaid(row) && p.f.Now.Sub(p.created.at[row]) < 24*time.Hour }) // not shipped yet
 	switch answered := p.a.Stock != ""; {
 	case first.reserved != nil && !both && (!answered || p.a.Stock == "placed"):
 		all, p.a.Stock = all[:1], "placed"
 	case answered:
 	case !slices.ContainsFunc(all, func(s stockChoice) bool { return !p.f.takes(lines, s) }):
 		p.a.Stock = "placed"
-	case n >= 10 && open < 0.05 && done > 0.8 && first.reserved == nil:
+	case n >= 10 && new >= 10 && open < 0.05 && done > 0.95 && first.reserved == nil:
 		p.a.Stock = "paid"
 	}
 	var evidence []string

@@ -296,6 +296,9 @@ func (f *Facts) readMarks(ctx context.Context, t *Table) {
 	t.paid.rows, t.logged.rows = make([]any, t.rows), make([]any, t.rows)
 	for _, l := range f.Tables {
 		of, at, into := tokens(l.Name), l.first("paidat"), t.paid.rows
+		if at != nil && at.DefaultNow { // it says nothing of the money
+			at = nil
+		}
 		mark, log := at, has(of, "skuWords") && has(of, "logWords")
 		if at == nil && has(of, "payWords") {
 			mark = cmp.Or(l.first("pay"), l.first("status"))
