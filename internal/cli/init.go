@@ -133,11 +133,6 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		}
 		c.note("wrote", c.config)
 	}
-	file, _ := c.env.LookupEnv(config.EnvConfig)
-	with := ""
-	if c.config != cmp.Or(file, defaultConfig) {
-		with = " --config " + c.config
-	}
 	return c.print(r, func(w io.Writer) {
 		if print {
 			fmt.Fprintln(w, p.YAML)
@@ -154,7 +149,7 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
 		}
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", with)
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", " --config "+c.config)
 	})
 }
 

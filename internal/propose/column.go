@@ -323,7 +323,7 @@ func (f *Facts) weigh(t *Table) candidate {
 	case sure:
 	case status == nil:
 		c.against, c.byName = "it has no status: a column of numbers or text", false
-	case created == nil && t.first("due") == nil:
+	case created == nil:
 		c.against, c.byName = "it has no time of creation: a DATETIME, a TIMESTAMP or unix time", false
 		for _, column := range t.columns {
 			if is(column, "datetime timestamp timestamptz") {

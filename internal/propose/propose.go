@@ -114,7 +114,11 @@ func (f *Facts) Propose(a Answers) *Proposal {
 	return p
 }
 
-func (p *Proposal) ask(q Question) { p.Questions = append(p.Questions, q) }
+func (p *Proposal) ask(q Question) {
+	if !slices.ContainsFunc(p.Questions, func(other Question) bool { return other.Flag == q.Flag }) {
+		p.Questions = append(p.Questions, q)
+	}
+}
 
 func (p *Proposal) doubt(format string, args ...any) {
 	p.Doubts = append(p.Doubts, fmt.Sprintf(format, args...))
