@@ -68,9 +68,6 @@ func (m *Mapping) Check() []Problem {
 	c.onClose(m)
 	if m.Shards != nil {
 		c.shards(m.Shards)
-		if m.ID.Type == UUIDSwapped {
-			c.report("id.type", "shards cannot have ids of the type "+string(UUIDSwapped), "map a generated column with the text of the id")
-		}
 	}
 	if m.ByRule {
 		c.byRule(m)
