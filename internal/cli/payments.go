@@ -163,7 +163,7 @@ func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how 
 				"Look at the provider whether the customer has paid once or twice. If once, resolve both, and give the money back once.\n", ids(p.PerhapsSame))
 		}
 		if !yes {
-			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes\n", how, id)
+			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes%[3]s\n", how, id, c.same)
 		}
 	})
 }

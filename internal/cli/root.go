@@ -114,6 +114,7 @@ type common struct {
 	output string
 	quiet  bool
 	debug  bool
+	same   string           // the flag --config of this command, for those that it prints
 	format string           // of the log; "": EnvLogFormat says it
 	acts   []*cobra.Command // those that change something
 	roles  []pipeline.Role  // that this process runs; none: it is another command
@@ -163,6 +164,9 @@ func (c *common) flags(root *cobra.Command) {
 	f.BoolVar(&c.debug, "debug", false, "log more")
 	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+environ.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("config") {
+			c.same = " --config " + text.ShellQuote(c.config)
+		}
 		if (c.output != "jsonl" || cmd.Annotations["jsonl"] == "") && c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
 		}
