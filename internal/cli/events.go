@@ -67,8 +67,10 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { bar.Show(done, plan.All(), "") })
 	err = interrupted(ctx, err)
 	bar.End()
-	return cmp.Or(exitIf(err != nil && done.All() > 0, Partly, "%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command), err,
-		c.print(done, func(w io.Writer) { printEvents(w, done) }))
+	if err != nil && done.All() > 0 {
+		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command))
+	}
+	return cmp.Or(err, c.print(done, func(w io.Writer) { printEvents(w, done) }))
 }
 
 func printEvents(w io.Writer, e ops.EventsAgain) {

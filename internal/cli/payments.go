@@ -120,10 +120,7 @@ Exits 4 if there is no such late payment, 5 if it was resolved before.`,
 			if err != nil || id <= 0 {
 				return Exit(Usage, fmt.Errorf("ID is %q, want a number of orderclose payments late", args[0]))
 			}
-			how := store.Refunded
-			if reopened {
-				how = store.Reopened
-			}
+			how := map[bool]store.LateResolution{false: store.Refunded, true: store.Reopened}[reopened]
 			if refunded == reopened {
 				return Exit(Usage, errors.New("say what became of the money: --refunded or --reopened"))
 			}

@@ -110,11 +110,11 @@ type failure struct {
 // common holds the flags that all commands have.
 type common struct {
 	env    Env
+	same   string // the flag --config of this command, for those that it prints
 	config string
 	output string
 	quiet  bool
 	debug  bool
-	same   string           // the flag --config of this command, for those that it prints
 	format string           // of the log; "": EnvLogFormat says it
 	acts   []*cobra.Command // those that change something
 	roles  []pipeline.Role  // that this process runs; none: it is another command
