@@ -126,7 +126,7 @@ func (c *checker) optional(path, name string) {
 func (c *checker) table(path, name string, sharded bool) {
 	switch {
 	case IsPattern(name) && !sharded:
-		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), "add shards: {on: created, zone: UTC}, or name one table")
+		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), `add shards: {"on": created, zone: UTC}, or name one table`)
 	case IsPattern(name):
 		if _, err := ParsePattern(name); err != nil {
 			c.report(path, err.Error(), "write it as orders_{yyyyMM}")

@@ -102,7 +102,7 @@ func ParseZone(zone string) (*time.Location, error) {
 	if zone == "" || strings.EqualFold(zone, "local") {
 		return nil, errors.New("no time zone is given, and the zone of the machine is not used")
 	}
-	loc, err := time.LoadLocation(zone)
+	loc, err := time.LoadLocation(strings.Replace(zone, "utc", "UTC", 1))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a known time zone", zone)
 	}
