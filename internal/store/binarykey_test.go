@@ -114,7 +114,8 @@ orders:
 		this := time.Now().UTC()
 		for i := range months {
 			months[i] = this.AddDate(0, -i, 1-this.Day()).Format("b_200601")
-			tables = append(tables, "CREATE TABLE "+months[i]+" (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, made BIGINT NOT NULL, KEY (status, due, id))")
+			tables = append(tables, "CREATE TABLE "+months[i]+
+				" (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, made BIGINT NOT NULL, KEY (status, due, id))")
 		}
 		s := openShop(t, ownDatabase(t), storetest.Shop{Mapping: cfg.Orders}, tables...)
 		exec(t, s.DB(), "INSERT INTO "+months[0]+" VALUES (UNHEX('1FFF0000000000018000000000000001'), 0, 1000, 1)")
