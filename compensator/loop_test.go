@@ -277,20 +277,28 @@ func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 	})
 }
 
+// The loop reads the pauses of the database. A Store of a program says so at each call.
 func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
-	play(t, 1, func(w *world) {
-		orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
-		w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
-		w.process("a")
-		time.Sleep(69 * time.Minute)
-		n := w.openOrders()
-		expect.That(t, n == len(orders), "%d orders are closed in the pause", len(orders)-n)
-		h := w.hour()
-		expect.That(t, h.State == overdue.Finished, "the hour of a pause: %+v", h)
-		time.Sleep(time.Minute)
-		took := w.within(time.Minute, orders)
-		expect.That(t, took <= 12*time.Second, "all are closed %v after the pause", took)
-	})
+	for _, own := range []bool{false, true} {
+		play(t, 1, func(w *world) {
+			orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+			w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
+			w.options = func(o *Options) {
+				if own {
+					o.Store, o.Reader = ownStore{w.shop}, nil
+				}
+			}
+			w.process("a")
+			time.Sleep(69 * time.Minute)
+			n, late := w.openOrders(), gaugeOf(w.compensators()[0].metrics.unasked)
+			expect.That(t, n == len(orders) && late < time.Minute, "own %v: in the pause %d orders are closed, and the gauge is at %v", own, len(orders)-n, late)
+			h := w.hour()
+			expect.That(t, h.State == overdue.Finished, "own %v: the hour of a pause: %+v", own, h)
+			time.Sleep(time.Minute)
+			took := w.within(time.Minute, orders)
+			expect.That(t, took <= 12*time.Second, "own %v: all are closed %v after the pause", own, took)
+		})
+	}
 }
 
 func TestLoop_AnOrderThatIsUnpaidAgainIsFoundBesideAMillionPaused(t *testing.T) {
@@ -797,7 +805,7 @@ func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
 		l := must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).newLoop()
 		l.skipped = w.now().Add(-time.Hour)
 		turn := l.newTurn()
-		must.Do(t, turn.begin(w.ctx))
+		must.Do(t, turn.run(w.ctx))
 		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUnasked())
 	})
 }
