@@ -809,3 +809,16 @@ func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
 		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUnasked())
 	})
 }
+
+// Another process held the lock for an hour. The first read fails.
+func TestLoop_AProcessIsNotLateForTheTimeOfAnotherHolder(t *testing.T) {
+	play(t, 1, func(w *world) {
+		l := must.Get(New(Options{Store: w.shop, Reader: broken{w.shop, "reads fail"}, Logger: discard}))(t).newLoop()
+		l.last, l.newsUpTo = time.Now(), w.now()
+		time.Sleep(time.Hour)
+		some(shown, 1)(w)
+		l.idle()
+		l.do(w.ctx)
+		expect.AtMost(t, gaugeOf(l.metrics.unasked), time.Minute, "the time for which an order may not have been asked for")
+	})
+}
