@@ -822,3 +822,13 @@ func TestLoop_AProcessIsNotLateForTheTimeOfAnotherHolder(t *testing.T) {
 		expect.AtMost(t, gaugeOf(l.metrics.unasked), time.Minute, "the time for which an order may not have been asked for")
 	})
 }
+
+// A loop beside the pass locks orders for moments.
+func TestSweep_TriesALockedOrderAgain(t *testing.T) {
+	play(t, 1, func(w *world) {
+		locked := w.add(contended, "", "locked", w.now().Add(-time.Hour), w.now().Add(-time.Minute))
+		time.AfterFunc(time.Second, func() { w.cure(locked[0]) })
+		r := must.Get(must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).Sweep(w.ctx, false))(t)
+		expect.That(t, r.Found == 2 && r.Closed == 1 && r.Failed == 1, "%+v", r)
+	})
+}

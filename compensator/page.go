@@ -48,13 +48,9 @@ type pages struct {
 }
 
 func newPages(c *calls, o Options) *pages {
-	limit := rate.Limit(o.Rate)
-	if o.Rate < 0 {
-		limit = rate.Inf
-	}
-	most := min(o.PageSize, cmp.Or(bisect.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
+	limit, most := rate.Inf, min(o.PageSize, cmp.Or(bisect.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
 	if o.Rate > 0 {
-		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second until the rate allows its pages
+		limit, most = rate.Limit(o.Rate), min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second for its pages
 	}
 	return &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), culprits: &bisect.Culprits{Logger: o.Logger}, most: most}
 }
