@@ -145,10 +145,11 @@ type sweepSource interface {
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// searched reports whether a compensator finds the orders that closers close. A database beside a service or another Store may not have them.
+// searched reports whether a compensator finds the orders that closers close. A database beside another Store may not have them, and one beside a
+// service has them if topics.yaml maps them.
 func (a *App) searched() bool {
 	_, own := a.o.Store.(sweepSource)
-	return own || a.closesInDatabase()
+	return own || a.closesInDatabase() || a.o.Store == nil && a.conns.Store != nil && a.o.Config.Orders != nil
 }
 
 func (a *App) sweepSource() (sweepSource, error) {
