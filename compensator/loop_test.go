@@ -778,15 +778,12 @@ func TestLoop_ALowRateStarvesNoKind(t *testing.T) {
 	})
 }
 
-// oneByOne is a shop that takes ten orders in a call.
-type oneByOne struct{ *shop }
-
-func (oneByOne) MaxBatch() int { return 10 }
-
 func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
 	play(t, 1, func(w *world) {
-		pages := must.Get(New(Options{Store: oneByOne{w.shop}, Logger: discard}))(t).newLoop().pages
-		expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), 10, "orders in a page")
+		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().pages
+		for _, w.batch = range []int{10, 100} { // while shops compete for the stock it takes fewer
+			expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), w.batch, "orders in a page")
+		}
 	})
 }
 
