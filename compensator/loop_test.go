@@ -787,6 +787,11 @@ func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
 	})
 }
 
+func TestPass_OrdersHaveTheirTurnAfterTheClockWasSetBack(t *testing.T) {
+	ahead := pass{to: time.Now().Add(time.Hour).UnixNano() / int64(turnTime)}
+	expect.That(t, beginPass(ahead, time.Now(), time.Now(), time.Now()).hasTurn("any"), "no order has its turn")
+}
+
 func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
 	now := time.Now()
 	r := rests{}

@@ -82,9 +82,8 @@ func TestPauses_OfTheDatabaseHoldForAService(t *testing.T) {
 	}
 	method := must.Get(s.app.closeMethodOnce())(t)
 	expect.That(t, len(method.needs) == 1 && method.needs[0].Name == "database", "the closer waits for %v", method.needs)
-	service := s.app.searched()
-	s.app.o.Store = ownStore{}
-	expect.That(t, !service && !s.app.searched(), "a closer settles the records of paused orders that no compensator may find")
+	own := &App{o: Options{Store: ownStore{}}, conns: s.app.conns}
+	expect.That(t, !s.app.searched() && !own.searched(), "a closer settles the records of paused orders that no compensator may find")
 }
 
 // A database that does not answer may have a pause.
