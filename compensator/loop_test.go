@@ -283,20 +283,16 @@ func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
 		play(t, 1, func(w *world) {
 			orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
 			w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
-			w.options = func(o *Options) {
-				if own {
-					o.Store, o.Reader = ownStore{w.shop}, nil
-				}
+			if own {
+				w.options = func(o *Options) { o.Store, o.Reader = ownStore{w.shop}, nil }
 			}
 			w.process("a")
 			time.Sleep(69 * time.Minute)
 			n, late := w.openOrders(), gaugeOf(w.compensators()[0].metrics.unasked)
 			expect.That(t, n == len(orders) && late < time.Minute, "own %v: in the pause %d orders are closed, and the gauge is at %v", own, len(orders)-n, late)
-			h := w.hour()
-			expect.That(t, h.State == overdue.Finished, "own %v: the hour of a pause: %+v", own, h)
+			expect.Equal(t, w.hour().State, overdue.Finished, "own %v: the hour of a pause", own)
 			time.Sleep(time.Minute)
-			took := w.within(time.Minute, orders)
-			expect.That(t, took <= 12*time.Second, "own %v: all are closed %v after the pause", own, took)
+			expect.AtMost(t, w.within(time.Minute, orders), 12*time.Second, "own %v: the time after the pause until all are closed", own)
 		})
 	}
 }
@@ -472,8 +468,7 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.change(func() { w.askCost = 15 * time.Millisecond })
 		w.add(pending, "", "news", spread(w.r, 20_000, w.now().Add(-Grace-2*time.Second), w.now().Add(-Grace))...)
 		again := w.add(healthy, "", "again", w.now().Add(-time.Hour))
-		took := w.within(2*time.Minute, again)
-		expect.That(t, took <= 30*time.Second, "an older order is closed after %v beside news", took)
+		expect.AtMost(t, w.within(2*time.Minute, again), 30*time.Second, "the time until an older order is closed beside news")
 	})
 	play(t, 1, func(w *world) { // orders whose rest has ended beside a pass that takes two minutes
 		w.change(func() { w.cost = 2 * time.Millisecond })
@@ -483,8 +478,16 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.add(healthy, "", "lost", spread(w.r, 90_000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
 		time.Sleep(40 * time.Second)
 		w.cure(locked...)
-		took := w.within(2*time.Minute, locked)
-		expect.That(t, took <= 20*time.Second, "an order that is free is closed after %v beside older orders", took)
+		expect.AtMost(t, w.within(2*time.Minute, locked), 20*time.Second, "the time until an order that is free is closed beside older orders")
+	})
+	play(t, 1, func(w *world) { // the same at one order a second
+		w.options = func(o *Options) { o.Rate = 1 }
+		w.add(healthy, "", "lost", spread(w.r, 1000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
+		locked := w.add(contended, "", "locked", w.now().Add(-2*time.Hour), w.now().Add(-2*time.Hour))
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.cure(locked...)
+		expect.AtMost(t, w.within(2*time.Minute, locked), 20*time.Second, "the time until orders that are free are closed at one order a second")
 	})
 }
 
@@ -788,8 +791,8 @@ func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
 }
 
 func TestPass_OrdersHaveTheirTurnAfterTheClockWasSetBack(t *testing.T) {
-	ahead := pass{to: time.Now().Add(time.Hour).UnixNano() / int64(turnTime)}
-	expect.That(t, beginPass(ahead, time.Now(), time.Now(), time.Now()).hasTurn("any"), "no order has its turn")
+	now := time.Now()
+	expect.That(t, beginPass(pass{to: now.Add(time.Hour).UnixNano() / int64(turnTime)}, now, now, now).hasTurn("any"), "no order has its turn")
 }
 
 func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
@@ -825,8 +828,7 @@ func TestLoop_AProcessIsNotLateForTheTimeOfAnotherHolder(t *testing.T) {
 	})
 }
 
-// A loop beside the pass locks orders for moments.
-func TestSweep_TriesALockedOrderAgain(t *testing.T) {
+func TestSweep_TriesAnOrderThatIsLockedForAMomentAgain(t *testing.T) {
 	play(t, 1, func(w *world) {
 		locked := w.add(contended, "", "locked", w.now().Add(-time.Hour), w.now().Add(-time.Minute))
 		time.AfterFunc(time.Second, func() { w.cure(locked[0]) })

@@ -162,9 +162,11 @@ func (t *turn) askOlder(ctx context.Context) error {
 	return nil
 }
 
-// askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn and retryTime at least.
+// askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn. That is retryTime at least, and
+// what the rate needs for two pages.
 func (t *turn) askRested(ctx context.Context) error {
-	until := max(turnTime, time.Since(t.began)+retryTime) //mutant:no-time-for-retries
+	wait := time.Duration(float64(t.pages.limiter.Burst()) / float64(t.pages.limiter.Limit()) * float64(time.Second))
+	until := max(turnTime, time.Since(t.began)+retryTime+wait) //mutant:no-time-for-retries
 	_, err := t.ask(ctx, kindRested, t.unpaused(t.rests.ended(time.Now())), until)
 	return err
 }

@@ -163,8 +163,7 @@ func TestChanges_ShowsRules(t *testing.T) {
 	e := Effective(parseText(t, one), from)
 	expect.That(t, len(e.Delays.Rules) == 2, "a reload applies no rules: %+v", e.Delays)
 	other := parseText(t, strings.Replace(one, "pay: pay_type", "pay: how", 1)) // the running mapping reads another column
-	got = Changes(other, from)
-	e = Effective(other, from)
+	got, e = Changes(other, from), Effective(other, from)
 	expect.That(t, len(e.Delays.Rules) == 1 && !slices.ContainsFunc(got, func(c Change) bool { return c.Live }), "rules do not wait: %+v, %v", e.Delays, got)
 }
 
