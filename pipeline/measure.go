@@ -150,7 +150,8 @@ func countOrders(db *store.Store, listed func() map[string]time.Duration, overdu
 	var payments *store.LateSummary // nil: not known
 	var paymentsAt time.Time
 	count := func(ctx context.Context) (backlog.OverdueOrders, error) {
-		if payments == nil || time.Since(paymentsAt) >= lateInterval {
+		list, err := backlog.ListOverdue(ctx, db, compensator.Grace) // first: a count of payments that hangs uses up the time
+		if err == nil && (payments == nil || time.Since(paymentsAt) >= lateInterval) {
 			if sum, err := db.CountLate(ctx); err == nil {
 				payments, paymentsAt = &sum, time.Now()
 			} else {
@@ -158,7 +159,6 @@ func countOrders(db *store.Store, listed func() map[string]time.Duration, overdu
 				logger.Warn("late payments cannot be counted, will retry", "err", err)
 			}
 		}
-		list, err := backlog.ListOverdue(ctx, db, compensator.Grace)
 		return list.Count(listed()), err
 	}
 	report := func(o backlog.OverdueOrders) {
