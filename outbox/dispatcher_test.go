@@ -246,6 +246,22 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 	})
 }
 
+// A dead letter is written by the second request to its topic, as while leaders move.
+func TestDispatcher_ADeadLetterThatIsAcceptedAtTheSecondTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore("order-000"), newCounts()
+		accepts := testkit.Rejects(20*time.Millisecond, "dead")
+		defer run(t, s, &testkit.Log{Fail: func(topic string) error {
+			if topic == "events" {
+				return wire.ErrRefused
+			}
+			return accepts(topic)
+		}}, m, 10)()
+		time.Sleep(time.Second)
+		expect.That(t, len(s.left()) == 0 && m.dead("refused") == 1, "left %v, dead letters %v", s.left(), m.Value("dead_letters_total"))
+	})
+}
+
 // While the dead-letter topic rejects the dead letter, its row stays and is tried
 // again now and then. Other rows are published.
 func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
