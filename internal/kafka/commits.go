@@ -166,16 +166,21 @@ func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partitio
 	return nil
 }
 
+// commitPartitions bounds a request: a broker refuses one whose metadata, wire.MaxCommitBytes for each partition, is larger than a batch of 1 MB.
+const commitPartitions = 200
+
 // commit commits offsets of a topic for the group and the member of the request.
 func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) error {
-	req.Topics = map[string][]kafka.OffsetCommit{topic: offsets}
-	res, err := c.client.OffsetCommit(ctx, &req)
-	if err != nil {
-		return err
-	}
-	for _, p := range res.Topics[topic] {
-		if err := c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); err != nil {
-			return fmt.Errorf("partition %d: %w", p.Partition, err)
+	for some := range slices.Chunk(offsets, commitPartitions) {
+		req.Topics = map[string][]kafka.OffsetCommit{topic: some}
+		res, err := c.client.OffsetCommit(ctx, &req)
+		if err != nil {
+			return err
+		}
+		for _, p := range res.Topics[topic] {
+			if err := c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); err != nil {
+				return fmt.Errorf("partition %d: %w", p.Partition, err)
+			}
 		}
 	}
 	return nil

@@ -159,9 +159,6 @@ func (g *generation) commit(ctx context.Context) error {
 		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: c.Metadata})
 	}
 	g.mu.Unlock()
-	if len(offsets) == 0 {
-		return nil
-	}
 	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id,
 		InstanceID: g.instance})
 	if err != nil {
@@ -178,14 +175,9 @@ func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last[partition], g.unsent[partition] = c, true
-	g.toSend()
-}
-
-// toSend tells commitUntil that something is unsent.
-func (g *generation) toSend() {
 	select {
 	case g.noted <- struct{}{}:
-	default:
+	default: // commitUntil has not looked since
 	}
 }
 
