@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -110,6 +111,28 @@ func TestRead_NothingBeforeTheEndOfTheLogIsAnError(t *testing.T) {
 	expect.That(t, err != nil && strings.Contains(err.Error(), "fetch t/0 at 1: the broker sent 0 bytes"), "before the end: %v", err)
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3})
 	expect.That(t, err == nil && f.Next == 3 && f.AtEnd, "at the end: %+v, %v", f, err)
+}
+
+// TestRead_WaitsAsLongAsAQuotaDemands: then a broker answers without a topic, and reads no request for that time.
+func TestRead_WaitsAsLongAsAQuotaDemands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c, asked := b.cluster(Options{}), 0
+		appendTo(t, c, 1)
+		b.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if asked++; asked == 3 {
+				return nil, nil, false
+			}
+			b.KeepControl()
+			res := req.ResponseKind().(*kmsg.FetchResponse)
+			res.ThrottleMillis = 7000
+			return res, nil, true
+		})
+		began := time.Now()
+		f, err := c.Read(t.Context(), wire.Position{Topic: "t"})
+		expect.That(t, err == nil && len(f.Records) == 1 && asked == 3, "%d records after %d requests, %v", len(f.Records), asked, err)
+		expect.Equal(t, time.Since(began), 14*time.Second, "the time of two pauses")
+	})
 }
 
 // TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.
