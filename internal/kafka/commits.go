@@ -166,8 +166,8 @@ func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partitio
 	return nil
 }
 
-// commitPartitions bounds a request: a broker refuses one whose metadata, wire.MaxCommitBytes for each partition, is larger than a batch of 1 MB.
-const commitPartitions = 200
+// commitPartitions bounds a request: a broker refuses one whose metadata, wire.MaxCommitBytes for each partition, exceeds a batch of 1 MB.
+const commitPartitions = 100
 
 // commit commits offsets of a topic for the group and the member of the request.
 func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) error {
