@@ -170,20 +170,20 @@ func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partitio
 const commitPartitions = 100
 
 // commit commits offsets of a topic for the group and the member of the request.
-func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) error {
+func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) (err error) {
 	for some := range slices.Chunk(offsets, commitPartitions) {
 		req.Topics = map[string][]kafka.OffsetCommit{topic: some}
-		res, err := c.client.OffsetCommit(ctx, &req)
-		if err != nil {
-			return err
+		res, failed := c.client.OffsetCommit(ctx, &req)
+		if failed != nil {
+			return failed
 		}
 		for _, p := range res.Topics[topic] {
-			if err := c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); err != nil {
-				return fmt.Errorf("partition %d: %w", p.Partition, err)
+			if failed = c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); failed != nil {
+				err = fmt.Errorf("partition %d: %w", p.Partition, failed)
 			}
 		}
 	}
-	return nil
+	return err
 }
 
 // Group is a consumer group as its coordinator describes it.
