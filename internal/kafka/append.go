@@ -109,10 +109,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		if first { // an attempt without an answer may still be reading the batch
 			p.cluster.batches.Put(batch)
 		}
-		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
-		if p.next[tp] < 0 {
-			p.next[tp] &= 1<<31 - 1
-		}
+		p.next[tp] = (p.next[tp] + int32(len(records))) & (1<<31 - 1) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
 	}
 	return at, err
 }

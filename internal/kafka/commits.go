@@ -156,9 +156,7 @@ func (c *Cluster) HasCommitted(ctx context.Context, group, topic string) (bool, 
 // partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
 	err := askCoordinator(ctx, func() error {
-		return c.commit(ctx, topic, []kafka.OffsetCommit{{Partition: partition, Offset: offset}}, kafka.OffsetCommitRequest{
-			GroupID: group, GenerationID: -1, // of no generation
-		})
+		return c.commit(ctx, topic, []kafka.OffsetCommit{{Partition: partition, Offset: offset}}, kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1})
 	})
 	if err != nil {
 		return fmt.Errorf("commit of group %s for %s: %w", group, topic, err)

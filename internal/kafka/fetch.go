@@ -142,9 +142,7 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 		q.version = fetchByName
 	}
 	res, err := req.RequestWith(ctx, q)
-	for err == nil && fetchError(res) == kafka.Unknown && res.ThrottleMillis > 0 { // without a topic
-		c.opts.Logger.Warn("a quota of Kafka delays fetches", "topic", at.Topic, "milliseconds", res.ThrottleMillis)
-		retry.Sleep(ctx, time.Duration(res.ThrottleMillis)*time.Millisecond) // for so long the broker reads no other request of this connection
+	for err == nil && fetchError(res) == kafka.Unknown && res.ThrottleMillis > 0 { // a quota is used up: the answer has no topic
 		res, err = req.RequestWith(ctx, q)
 	}
 	if err != nil {

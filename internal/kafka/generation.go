@@ -155,8 +155,7 @@ func (g *generation) commit(ctx context.Context) error {
 	g.unsent = map[int]bool{}
 	var offsets []kafka.OffsetCommit
 	for number := range sent {
-		c := g.last[number]
-		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: c.Metadata})
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: g.last[number].Offset, Metadata: g.last[number].Metadata})
 	}
 	g.mu.Unlock()
 	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id,
