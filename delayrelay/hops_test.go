@@ -36,7 +36,7 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before the hop was acked")
-		time.Sleep(20 * time.Second)
+		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		seen := map[string]int{}
 		for _, m := range log.Appended()["order-close"] {

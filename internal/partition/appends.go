@@ -57,7 +57,7 @@ func (l *Loop) send(within time.Duration, topic string, records []wire.RawRecord
 			delete(l.flights, f)
 			l.stage.Metrics.Repeated(r.Repeated)
 			if delete(l.left, topic); len(r.Left) > 0 {
-				l.left[topic] = time.Now().Add(r.Pause + time.Second)
+				l.left[topic] = time.Now().Add(r.Pause + 2*maxSleep)
 			}
 			then(r)
 		}
