@@ -83,8 +83,8 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 func notWritten(err error) bool {
 	code, answered := errors.AsType[kafka.Error](err)
 	access, _ := errors.AsType[*AccessError](err)
-	return errors.Is(err, errNotSent) || access != nil ||
-		answered && (code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable || unknownProducer(err))
+	return errors.Is(err, errNotSent) || access != nil || answered && (unknownProducer(err) || code == kafka.InvalidTimestamp ||
+		code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable)
 }
 
 // try sends the batch once. It makes the batch first if there is none. A relay appends by hundreds of

@@ -108,6 +108,12 @@ func TestOffsets_AnErrorIsThatOfItsPartition(t *testing.T) {
 	})
 }
 
+func TestAppend_AWrongClockOfTheProcessRefusesNoRecordForGood(t *testing.T) {
+	broker, c := newFake(t, 1)
+	broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidTimestamp, Count: 3})
+	expect.NoError(t, c.Appender.Append(t.Context(), "t", wire.Message{Key: []byte("k")}))
+}
+
 // TestOffsets_WaitsForANewLeader that does not know the end of its log yet.
 func TestOffsets_WaitsForANewLeader(t *testing.T) {
 	broker, c := newFake(t, 1)
