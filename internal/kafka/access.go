@@ -150,7 +150,7 @@ func (s Security) describe() string {
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
-		errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
+		errors.Is(err, kafka.InvalidRecord):
 		return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 	}
 	return err
