@@ -128,7 +128,7 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	out, _, code := run(t, nil, "version", "-o", "json")
 	expect.That(t, code == 0 && strings.HasPrefix(out, `{"version":`), "exit %d, %q", code, out)
-	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE orders") {
+	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS orders ") {
 		t.Errorf("exit %d, %q", code, out)
 	}
 }
