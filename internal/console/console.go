@@ -12,7 +12,6 @@
 //	console.go    the routes
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
-//	chart.go      charts, as SVG
 //	history.go    rates, and what waited in the last hours
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages

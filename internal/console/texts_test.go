@@ -91,7 +91,7 @@ func computed() (keys []string) {
 		keys = append(keys, "letters."+kind)
 	}
 	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
-		"sweeps.chart", "role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
+		"role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 
