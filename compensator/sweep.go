@@ -14,6 +14,8 @@ const (
 	maxFailures = 100
 	// byHand is the time of a pass by hand. It keeps nobody waiting.
 	byHand = 24 * time.Hour
+	// logEvery is how often a pass by hand logs how far it is.
+	logEvery = 10 * time.Second
 )
 
 // Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
@@ -59,9 +61,10 @@ func failureOf(o orderclose.Outcome, at time.Time) Failure {
 // Sweep makes one pass by hand: it tries each order that is overdue now once, also those that rest in a loop, with or without other processes
 // beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
+	s := sweep{turn: c.newLoop().newTurn(), logged: time.Now(),
+		report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
 	err := s.run(ctx)
-	if s.progress(); err != nil {
+	if s.report.TookMillis = time.Since(s.began).Milliseconds(); err != nil {
 		s.report.Error = err.Error()
 	}
 	r := s.report
@@ -85,6 +88,7 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 type sweep struct {
 	*turn
 	report Report
+	logged time.Time // when a line of the log said how far it is
 }
 
 // run makes the pass.
@@ -107,7 +111,7 @@ func (s *sweep) run(ctx context.Context) error {
 		orders := s.unpaused(found)
 		s.report.Found += len(found)
 		s.report.Paused += len(found) - len(orders)
-		s.progress()
+		s.logProgress()
 		if !s.report.DryRun {
 			err = s.close(ctx, orders)
 		}
@@ -135,13 +139,15 @@ func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 			}
 			orders = orders[len(r.orders):]
 		}
-		s.progress()
+		s.logProgress()
 	}
 	return ctx.Err()
 }
 
-// progress reports how far the pass has come.
-func (s *sweep) progress() {
-	s.report.TookMillis = time.Since(s.began).Milliseconds()
-	s.o.Progress(s.report)
+// logProgress logs how far the pass is, each logEvery.
+func (s *sweep) logProgress() {
+	if time.Since(s.logged) >= logEvery {
+		s.logged = time.Now()
+		s.o.Logger.Info("sweeping", "found", s.report.Found, "closed", s.report.Closed, "failed", s.report.Failed)
+	}
 }

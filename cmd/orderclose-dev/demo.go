@@ -141,7 +141,6 @@ func (d *demo) play(ctx context.Context, st *environment) (*checker.Verdict, err
 		err = st.awaitSettled(ctx)
 	}
 	stopWatching()
-	progress.End()
 	if err != nil {
 		return nil, err
 	}

@@ -110,16 +110,10 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.Kafka != nil {
 		o.Log = reads.Log{Cluster: s.Kafka}
 	}
-	bar, begin := c.progress("audited"), time.Now()
-	o.Progress = func(done, total int64, more string) {
-		if isTerminal(c.env.Stderr) || time.Since(begin) >= lineEvery { // a log wants no lines of a short audit
-			bar.Show(done, total, more)
-		}
-	}
-	out := &auditOutput{c: c, bar: bar, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
+	o.Progress = c.progress("audited").Show
+	out := &auditOutput{c: c, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
-	bar.End()
 	if err != nil {
 		return err
 	}
@@ -130,18 +124,9 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
-// bar returns a Progress of a sweep on stderr if stderr is a terminal, or else nil.
-func (c *common) bar() *Progress {
-	if !isTerminal(c.env.Stderr) {
-		return nil
-	}
-	return c.progress("swept")
-}
-
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.
 type auditOutput struct {
 	c     *common
-	bar   *Progress
 	limit int
 	shown int
 	// orders is the mapping, whose statuses are printed with their meanings; nil: the reference schema.
@@ -164,9 +149,6 @@ func (o *auditOutput) found(f ops.Finding) error {
 		return nil
 	case "jsonl":
 		return o.c.encode(map[string]ops.Finding{"finding": f})
-	}
-	if o.bar != nil && o.bar.terminal {
-		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
 	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n",
 		f.Kind, text.OneLine(f.Order, orderclose.MaxIDBytes), text.Stamp(f.Due), text.OneLine(f.What, 300), text.OneLine(f.Fix, 300))

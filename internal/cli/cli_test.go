@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -186,15 +187,17 @@ func TestParseTime_AcceptsATimeOrAnAge(t *testing.T) {
 	}
 }
 
-func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
-	var b bytes.Buffer
-	p := NewProgress(&b, "done")
-	p.Show(1, 3, "")
-	p.Show(2, 3, "too soon for a line")
-	p.Show(3, 3, "all")
-	p.End()
-	want := "done 1/3  \ndone 3/3  all\n"
-	expect.That(t, b.String() == want, "%q, want %q", b.String(), want)
+func TestProgress_ShowsALineEachTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := NewProgress(&b, "done")
+		p.Show(1, 3, "too soon for a line")
+		time.Sleep(progressEvery)
+		p.Show(2, 3, "more")
+		p.Show(3, 3, "too soon again")
+		expect.Equal(t, b.String(), "done 2/3  more\n", "lines")
+		(*Progress)(nil).Show(1, 2, "with --quiet")
+	})
 }
 
 func TestRun_RolesAreAddedToAll(t *testing.T) {
