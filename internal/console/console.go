@@ -89,7 +89,7 @@ func New(o Options) (*Console, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
 	if c.gate, err = access.New(access.Options{
-		Settings: o.Settings, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
+		Settings: o.Settings, Refuse: c.serveRefusal, Logger: o.Logger,
 	}); err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -64,12 +65,12 @@ func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
 }
 
 // A form that is announced larger than the limit is refused before it has arrived.
-func TestServer_RefusesAHugeFormOfNobody(t *testing.T) {
+func TestServer_RefusesAHugeForm(t *testing.T) {
 	server := serve(t, newRig(t, anonymous))
-	head := "POST /language HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+	head := "POST /order HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 	for _, text := range []string{
-		head + "Content-Length: 1000000000\r\n\r\nlang=" + strings.Repeat("x", 20<<10),
-		head + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat("x", 0x5000) + "\r\n",
+		head + "Content-Length: 1000000000\r\n\r\nid=" + strings.Repeat("x", access.MaxBody),
+		head + "Transfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("x", access.MaxBody+1) + "\r\n",
 	} {
 		expect.Equal(t, raw(t, server, text), 413, "status")
 	}
