@@ -13,9 +13,8 @@ const (
 	// maxFailures limits the failed orders that a report and a record name; all are counted.
 	maxFailures = 100
 	// byHand is the time of a pass by hand. It keeps nobody waiting.
-	byHand = 24 * time.Hour
-	// logEvery is how often a pass by hand logs how far it is.
-	logEvery = 10 * time.Second
+	byHand   = 24 * time.Hour
+	logEvery = 10 * time.Second // how often a pass by hand logs how far it is
 )
 
 // Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand

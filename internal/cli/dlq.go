@@ -5,9 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,19 +33,11 @@ func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadle
 
 // pendingLine describes the numbers of pending dead letters.
 func pendingLine(counts deadletters.Counts) string {
-	var parts []string
-	for _, cause := range slices.Sorted(maps.Keys(counts)) {
-		if n := counts[cause]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, line(causeName(cause))))
-		}
-	}
-	if len(parts) == 0 {
+	if counts.Total() == 0 {
 		return "none pending"
 	}
-	return fmt.Sprintf("%d pending: %s", counts.Total(), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d pending: %s", counts.Total(), counts.Text())
 }
-
-func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
 
 func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
@@ -150,7 +139,7 @@ func printLetter(w io.Writer, d deadletters.Whole) {
 	row("at", d.At.String())
 	free("state", cmp.Or(string(d.Resolution), "pending"))
 	row("appended", text.Stamp(d.AppendedAt))
-	free("cause", causeName(d.Cause))
+	free("cause", cmp.Or(d.Cause, "without a cause"))
 	row("detail", text.OneLine(d.Detail, wire.MaxDeadHeader))
 	free("given up by", d.Stage)
 	free("from", from(d.Source))

@@ -106,12 +106,3 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 	}
 	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
 }
-
-// noteCategories says which categories of the flag --category topics.yaml does not list: one of them may be a typo.
-func (c *common) noteCategories(s *session, categories ...string) {
-	for _, category := range categories {
-		if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed {
-			c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(category, 100))
-		}
-	}
-}

@@ -56,7 +56,9 @@ purpose. orderclose status shows what is paused.`,
 			ctx := cmd.Context()
 			lasting, err := ops.ParsePause(f.lasting)
 			return c.changePauses(ctx, func(s *session) (ended []pausing.Pause, err error) {
-				c.noteCategories(s, f.category)
+				if _, listed := s.cfg.Delays.ByCategory[f.category]; f.category != "" && !listed { // it may be a typo
+					c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(f.category, 100))
+				}
 				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
 				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, pausing.ErrEndsLater) {
 					err = Exit(Refused, err)
@@ -91,16 +93,6 @@ category. Exits 4 if nothing was paused.`,
 	return cmd
 }
 
-// openPauses opens the database. Without one it returns an error that says what to do instead.
-func (c *common) openPauses() (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return nil }, environ.EnvDSN)
-	if err == nil && s.Store == nil {
-		s.Close()
-		err = Exit(Refused, ops.ErrNoPauses)
-	}
-	return s, err
-}
-
 // changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
 // with the name of the flag, or nil.
 func (c *common) changePauses(ctx context.Context, change func(*session) (ended []pausing.Pause, err error), wrong ...error) error {
@@ -113,7 +105,10 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 	if len(errs) > 0 {
 		return Exit(Usage, errors.Join(errs...))
 	}
-	return with(c.openPauses())(func(s *session) error {
+	return with(c.openFor(func(*config.Config) []string { return nil }, environ.EnvDSN))(func(s *session) error {
+		if s.Store == nil {
+			return Exit(Refused, ops.ErrNoPauses)
+		}
 		ended, err := change(s)
 		if err != nil {
 			return err
@@ -135,10 +130,6 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 // printPauses prints a line for each pause, which begins with a word.
 func printPauses(w io.Writer, word string, pauses []pausing.Pause) {
 	for _, p := range pauses {
-		what := "all orders"
-		if p.Category != "" {
-			what = "orders of " + text.OneLine(p.Category, 60)
-		}
-		fmt.Fprintf(w, "%s: %s until %s: %s\n", word, what, text.Stamp(p.Until), text.OneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: %v\n", word, p)
 	}
 }

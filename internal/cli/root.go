@@ -182,11 +182,7 @@ func (c *common) logger() *slog.Logger {
 	case c.debug:
 		level = slog.LevelDebug
 	}
-	o := &slog.HandlerOptions{Level: level}
-	handler, err := environ.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
-	if err != nil { // PersistentPreRunE refuses the value
-		handler = slog.NewTextHandler(c.env.Stderr, o)
-	}
+	handler, _ := environ.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, &slog.HandlerOptions{Level: level}) // PersistentPreRunE has refused errors
 	return slog.New(handler)
 }
 
@@ -203,9 +199,6 @@ type session struct {
 	rooms   []room.Room
 	traces  *otlp.Exporter
 }
-
-// Close closes the clients of the session, also those that were made after a defer of Close.
-func (s *session) Close() { s.Clients.Close() }
 
 // load reads topics.yaml, with the keys of the program's rooms.
 func (c *common) load() (*config.Config, error) {
