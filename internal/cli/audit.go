@@ -27,12 +27,13 @@ import (
 const missBound = 3 * time.Minute
 
 type auditFlags struct {
-	from, to, bound, tolerance string
-	limit                      int // of what is shown
+	from, to string
+	limit    int // of what is shown
 }
 
 func newAudit(c *common) *cobra.Command {
 	var f auditFlags
+	o := ops.AuditOptions{Bound: missBound, Tolerance: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "audit --from TIME [--to TIME]",
 		Short: "Prove that due orders were closed once, with their stock and event",
@@ -74,16 +75,11 @@ without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var o ops.AuditOptions
-			var errs [5]error
-			o.From, o.To, errs[0] = parseWindow(f.from, f.to, time.Now())
-			if f.bound != "" {
-				o.Bound, errs[1] = parseDuration("--bound", f.bound, "90m")
-			}
-			o.Tolerance, errs[2] = parseDuration("--tolerance", f.tolerance, "1m")
-			errs[3] = exitIf(f.limit < 0, Usage, "--limit is %d, want 0 or more", f.limit)
-			errs[4] = exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
-			if err := errors.Join(errs[:]...); err != nil {
+			var err error
+			o.From, o.To, err = parseWindow(f.from, f.to, time.Now())
+			err = errors.Join(err, exitIf(f.limit < 0, Usage, "--limit is %d, want 0 or more", f.limit),
+				exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl"))
+			if err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.openFor(func(*config.Config) []string { return []string{environ.EnvDSN} }, environ.EnvBrokers))(func(s *session) error {
@@ -95,8 +91,8 @@ without differences if something could not be checked.`,
 	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
 	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
 	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
-	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: 3m")
-	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far from its due time a close by others is on time")
+	durationFlag(cmd, &o.Bound, "bound", "how long an order that is due may be open; default: 3m")
+	durationFlag(cmd, &o.Tolerance, "tolerance", "how far from its due time a close by others is on time; default: 1m")
 	return cmd
 }
 
@@ -106,11 +102,10 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		c.note("orders are closed by a service: their receipts, stock and events are not checked")
 	}
-	o.Bound = cmp.Or(o.Bound, missBound)
 	if s.Kafka != nil {
 		o.Log = reads.Log{Cluster: s.Kafka}
 	}
-	o.Progress = c.progress("audited").Show
+	o.Progress = c.progress("audited").Say
 	out := &auditOutput{c: c, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)

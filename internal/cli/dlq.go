@@ -26,8 +26,7 @@ topic records that. These commands delete nothing: retention deletes dead letter
 // withDeadLetters calls run with the topic of the dead letters.
 func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
 	return with(c.openKafka(ctx))(func(s *session) error {
-		progress := c.progress("read")
-		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: func(done, total int64) { progress.Show(done, total, "") }})
+		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: c.progress("read").Show})
 	})
 }
 

@@ -90,8 +90,7 @@ func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o de
 }
 
 func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
-	progress := c.progress("handled")
-	result, err := topic.Run(ctx, o, func(done, total int64) { progress.Show(done, total, "") })
+	result, err := topic.Run(ctx, o, c.progress("handled").Show)
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printResolved(w, result) }))
 	switch {
 	case err != nil && result.Done > 0:

@@ -64,7 +64,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}
 	progress := c.progress("written")
-	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { progress.Show(done, plan.All(), "") })
+	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { progress.Show(done, plan.All()) })
 	err = interrupted(ctx, err)
 	if err != nil && done.All() > 0 {
 		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command))

@@ -89,14 +89,16 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w, what, time.Now()}
 }
 
-// Show shows that done of total are done, with more as additional text.
-func (p *Progress) Show(done, total int64, more string) {
-	if p == nil || total <= 0 || time.Since(p.last) < progressEvery {
-		return
+// Say says how far the command is.
+func (p *Progress) Say(text string) {
+	if p != nil && time.Since(p.last) >= progressEvery {
+		p.last = time.Now()
+		fmt.Fprintln(p.w, p.what, text)
 	}
-	p.last = time.Now()
-	fmt.Fprintf(p.w, "%s %d/%d  %s\n", p.what, done, total, more)
 }
+
+// Show says that done of total are done.
+func (p *Progress) Show(done, total int64) { p.Say(fmt.Sprintf("%d/%d", done, total)) }
 
 // progress returns a Progress on stderr, or nil with --quiet.
 func (c *common) progress(what string) *Progress {

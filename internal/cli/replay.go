@@ -93,7 +93,7 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 		return c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command) })
 	}
 	progress := c.progress("replayed")
-	result, err := ops.Replay(ctx, reads.Log{Cluster: s.Kafka}, plan, f.rate, func(done int64) { progress.Show(done, plan.Records, "") })
+	result, err := ops.Replay(ctx, reads.Log{Cluster: s.Kafka}, plan, f.rate, func(done int64) { progress.Show(done, plan.Records) })
 	err = interrupted(ctx, err)
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printReplayed(w, result) }))
 	switch {

@@ -114,10 +114,9 @@ type common struct {
 	output string
 	quiet  bool
 	debug  bool
-	format string           // of the log; "": EnvLogFormat says it
-	acts   []*cobra.Command // those that change something
-	roles  []pipeline.Role  // that this process runs; none: it is another command
-	traces *otlp.Exporter   // of the roles that run; nil: none
+	format string          // of the log; "": EnvLogFormat says it
+	roles  []pipeline.Role // that this process runs; none: it is another command
+	traces *otlp.Exporter  // of the roles that run; nil: none
 }
 
 // Root returns the production command line, with these rooms, for programs that describe it, such as those that write
