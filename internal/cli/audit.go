@@ -26,13 +26,9 @@ import (
 // a fault that many orders met.
 const missBound = 3 * time.Minute
 
-type auditFlags struct {
-	from, to string
-	limit    int // of what is shown
-}
-
 func newAudit(c *common) *cobra.Command {
-	var f auditFlags
+	var from, to string
+	var limit int // of what is shown
 	o := ops.AuditOptions{Bound: missBound, Tolerance: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "audit --from TIME [--to TIME]",
@@ -76,28 +72,28 @@ without differences if something could not be checked.`,
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			o.From, o.To, err = parseWindow(f.from, f.to, time.Now())
-			err = errors.Join(err, exitIf(f.limit < 0, Usage, "--limit is %d, want 0 or more", f.limit),
-				exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl"))
+			o.From, o.To, err = parseWindow(from, to, time.Now())
+			err = errors.Join(err, exitIf(limit < 0, Usage, "--limit is %d, want 0 or more", limit),
+				exitIf(limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl"))
 			if err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.openFor(func(*config.Config) []string { return []string{environ.EnvDSN} }, environ.EnvBrokers))(func(s *session) error {
 				c.attachKafka(s)
-				return c.auditIn(cmd.Context(), s, f, o)
+				return c.auditIn(cmd.Context(), s, limit, o)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
-	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
+	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window of due times")
+	cmd.Flags().StringVar(&to, "to", "now", "the end of the window")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
 	durationFlag(cmd, &o.Bound, "bound", "how long an order that is due may be open; default: 3m")
 	durationFlag(cmd, &o.Tolerance, "tolerance", "how far from its due time a close by others is on time; default: 1m")
 	return cmd
 }
 
 // auditIn runs the audit with the clients of the session.
-func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
+func (c *common) auditIn(ctx context.Context, s *session, limit int, o ops.AuditOptions) error {
 	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, room.TakerOfEvents(c.env.Rooms, s.cfg) != ""
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		c.note("orders are closed by a service: their receipts, stock and events are not checked")
@@ -106,7 +102,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		o.Log = reads.Log{Cluster: s.Kafka}
 	}
 	o.Progress = c.progress("audited").Say
-	out := &auditOutput{c: c, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
+	out := &auditOutput{c: c, limit: limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
 	if err != nil {

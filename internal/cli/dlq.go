@@ -26,7 +26,7 @@ topic records that. These commands delete nothing: retention deletes dead letter
 // withDeadLetters calls run with the topic of the dead letters.
 func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
 	return with(c.openKafka(ctx))(func(s *session) error {
-		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: c.progress("read").Show})
+		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter})
 	})
 }
 
@@ -57,17 +57,12 @@ func newDLQList(c *common) *cobra.Command {
 				return err
 			}
 			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
-				most := limit
-				if limit > 0 {
-					most++ // to detect whether there are more
-				}
-				letters, index, err := topic.List(cmd.Context(), f, all, most)
+				index, err := topic.List(cmd.Context(), f, all)
 				if err != nil {
 					return err
 				}
-				l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
-				l.More = index.Unlisted() > 0
-				if limit > 0 && len(letters) > limit {
+				l := listed{topic.Name, index.Pending(), index.Letters(deadletters.Filter{}), index.Unlisted() > 0}
+				if limit > 0 && len(l.Letters) > limit {
 					l.Letters, l.More = l.Letters[:limit], true
 				}
 				return c.print(l, func(w io.Writer) { printLetters(w, l) })

@@ -17,17 +17,9 @@ import (
 	"github.com/orderclose/orderclose/internal/text"
 )
 
-type pauseFlags struct {
-	category, lasting, reason string
-	replace                   bool
-}
-
-func (f *pauseFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&f.category, "category", "", what+" orders of one category only")
-}
-
 func newPause(c *common) *cobra.Command {
-	var f pauseFlags
+	var category, duration, reason string
+	var replace bool
 	cmd := &cobra.Command{
 		Use:   "pause --for DURATION --reason TEXT [--category CATEGORY] [--replace]",
 		Short: "Close no orders for a while",
@@ -54,28 +46,28 @@ purpose. orderclose status shows what is paused.`,
   orderclose pause --category virtual --for 2h --reason "a wrong delay, INC-1235"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			lasting, err := ops.ParsePause(f.lasting)
+			lasting, err := ops.ParsePause(duration)
 			return c.changePauses(ctx, func(s *session) (ended []pausing.Pause, err error) {
-				if _, listed := s.cfg.Delays.ByCategory[f.category]; f.category != "" && !listed { // it may be a typo
-					c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(f.category, 100))
+				if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed { // it may be a typo
+					c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(category, 100))
 				}
-				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
+				shortened, err := s.Store.Pause(ctx, category, lasting, reason, replace)
 				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, pausing.ErrEndsLater) {
 					err = Exit(Refused, err)
 				}
 				return shortened, err
-			}, err, ops.CheckReason(f.reason))
+			}, err, ops.CheckReason(reason))
 		},
 	}
-	f.add(cmd, "pause")
-	cmd.Flags().StringVar(&f.lasting, "for", "", "how long, at most 24h")
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the others on call; up to 500 characters")
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "also replace a pause that ends later")
+	cmd.Flags().StringVar(&category, "category", "", "pause orders of one category only")
+	cmd.Flags().StringVar(&duration, "for", "", "how long, at most 24h")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the others on call; up to 500 characters")
+	cmd.Flags().BoolVar(&replace, "replace", false, "also replace a pause that ends later")
 	return cmd
 }
 
 func newResume(c *common) *cobra.Command {
-	var f pauseFlags
+	var category string
 	cmd := &cobra.Command{
 		Use:   "resume [--category CATEGORY]",
 		Short: "End a pause",
@@ -84,12 +76,12 @@ category. Exits 4 if nothing was paused.`,
 		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changePauses(cmd.Context(), func(s *session) ([]pausing.Pause, error) {
-				ended, err := s.Store.Resume(cmd.Context(), f.category)
+				ended, err := s.Store.Resume(cmd.Context(), category)
 				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
 			})
 		},
 	}
-	f.add(cmd, "resume")
+	cmd.Flags().StringVar(&category, "category", "", "resume orders of one category only")
 	return cmd
 }
 

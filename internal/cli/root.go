@@ -269,17 +269,14 @@ func with(s *session, err error) func(run func(*session) error) error {
 	}
 }
 
-// openKafka is like open for commands that need Kafka. The variables of also may be set.
-func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return []string{environ.EnvBrokers} }, also...)
-	return answering(ctx, s, c.withoutKafka(err))
-}
-
-// answering checks that Kafka answers a session that was just opened, if it has Kafka, because later
-// errors only say which request failed.
-func answering(ctx context.Context, s *session, err error) (*session, error) {
-	if err != nil || s.Kafka == nil {
-		return s, err
+// openKafka is like open for commands that need Kafka. It checks that Kafka answers, because later errors only say which request failed.
+func (c *common) openKafka(ctx context.Context) (*session, error) {
+	s, err := c.open(environ.EnvBrokers)
+	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err != nil && v == "" {
+		err = Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := s.Kafka.Ping(ctx); err != nil {
 		s.Close()
@@ -304,14 +301,6 @@ func (c *common) openAnySet(names []string, also ...string) (*session, error) {
 // readAny is for the commands that show the verdict: they need Kafka or the database.
 func (c *common) readAny(run func(*session) error) error {
 	return with(c.openAnySet([]string{environ.EnvBrokers, environ.EnvDSN}, environ.EnvRedis))(run)
-}
-
-// withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
-func (c *common) withoutKafka(err error) error {
-	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
-		return err
-	}
-	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 }
 
 // connect makes clients of the servers, beside those that the session has.
