@@ -3,8 +3,8 @@
 //	c, err := console.New(console.Options{Pipeline: pipeline, …})
 //	http.Serve(listener, c.Handler())
 //
-// Pages are HTML that the server renders, and work without scripts. With scripts, the open page is
-// kept up to date by server-sent events. The pages show what internal/ops returns, as the commands do; this package only renders it.
+// Pages are HTML that the server renders, and work without scripts. With scripts, the open page Now asks
+// each 5 s for what has changed. The pages show what internal/ops returns, as the commands do; this package only renders it.
 //
 // A page never waits long for a server. If a server does not answer, the page shows the last answer and
 // its age, the error, and when the error began.
@@ -17,7 +17,6 @@
 //	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	actions.go    actions that a person confirms
-//	live.go       server-sent events; static/live.js shares them among the tabs of a browser
 //	templates, static    HTML, style and script
 package console
 
@@ -57,7 +56,7 @@ type Options struct {
 // Console serves the console. Make it with New.
 type Console struct {
 	o      Options
-	ctx    context.Context // of fetches and live updates; ends with Close
+	ctx    context.Context // of fetches; ends with Close
 	cancel context.CancelFunc
 	gate   *access.Gate
 
@@ -69,7 +68,6 @@ type Console struct {
 	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
 	following sync.WaitGroup        // of letters and of the history
-	live      liveCount
 	first     firstSeen
 }
 
@@ -108,7 +106,7 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// Close ends live updates, requests to the servers, and actions that are being carried out; what these
+// Close ends requests to the servers, and actions that are being carried out; what these
 // have done stays done. It returns when the actions have ended.
 func (c *Console) Close() {
 	c.cancel()

@@ -76,12 +76,11 @@ func (f *firstSeen) mark(all []health.Problem, now time.Time) {
 	}
 }
 
-func (c *Console) nowPage(r *http.Request) page {
-	p := c.newPage(r, "now", c.now(r.Context()))
-	p.Live = nowInterval
-	return p
+func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "now", c.now(r.Context())))
 }
 
-func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.nowPage(r))
+// serveLive serves the part of the page Now that changes, for which an open page asks each 5 s.
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
+	c.renderPart(w, r, http.StatusOK, c.newPage(r, "now", c.now(r.Context())), "live")
 }

@@ -10,7 +10,6 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -35,7 +34,6 @@ type page struct {
 	Lang string
 	Zone *time.Location // of the moments on the page; nil: UTC
 	Path string         // of the request, below the base path: where a form returns to
-	Live time.Duration  // the time between two live updates; 0: the page has none
 	Data any            // of the page
 	User access.Identity
 }
@@ -93,12 +91,6 @@ func (page) Navigation() []navigation {
 }
 
 type navigation struct{ Name, Path string }
-
-// LivePath returns where the page gets its updates.
-func (p page) LivePath() string {
-	// Tabs share what has the same path, and their cookies say in which language and zone.
-	return p.Base() + "/live?in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
-}
 
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
@@ -218,18 +210,18 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	zone := zoneOf(r)
-	if in, at, both := strings.Cut(r.URL.Query().Get("in"), ","); both { // the updates of a page are in its language and zone
-		chosen, zone = in, zoneNamed(at)
-	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zone, Path: r.URL.Path, Data: data,
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data,
 		User: access.From(r.Context())}
 }
 
-// render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
+	c.renderPart(w, r, status, p, "layout.html")
+}
+
+// renderPart writes a part of a page, whole or not at all. The part layout.html is the page.
+func (c *Console) renderPart(w http.ResponseWriter, r *http.Request, status int, p page, part string) {
 	var body bytes.Buffer
-	if err := templates()[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
+	if err := templates()[p.Name].ExecuteTemplate(&body, part, p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
 		http.Error(w, "this page cannot be shown; the log of the console has the reason", http.StatusInternalServerError)
 		return

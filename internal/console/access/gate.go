@@ -120,7 +120,7 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) 
 
 // contentPolicy lets pages use style, images, scripts, data and forms of this console only, and
 // nothing inline. No page may show the console in a frame.
-const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; " +
+const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // strictTransport makes browsers use TLS for a day after each visit. It is short because it holds

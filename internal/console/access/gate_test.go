@@ -149,7 +149,7 @@ func TestGate_RefusesOtherMethods(t *testing.T) {
 
 func TestGate_EveryResponseHasTheHeadersOfSafety(t *testing.T) {
 	want := map[string]string{
-		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; " +
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; " +
 			"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Strict-Transport-Security": "",

@@ -16,8 +16,7 @@ const MaxBody = 1 << 20
 // bodyTimeout limits how long the body of a request may take to arrive.
 const bodyTimeout = 30 * time.Second
 
-// maxRequest is when the context of a request ends. Only server-sent events last that long. The
-// browser then sends the request again, and its identity is checked again.
+// maxRequest is when the context of a request ends. An action takes 4 minutes at most.
 const maxRequest = 5 * time.Minute
 
 // readBody reads the body of a POST, of at most MaxBody bytes. Wrap has limited the time.

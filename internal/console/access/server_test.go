@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -87,7 +86,7 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// A body must arrive within 30 s. A handler may take longer, and so may server-sent events.
+// A body must arrive within 30 s. A handler may take longer.
 func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, anonymous)
@@ -109,33 +108,14 @@ func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Server-sent events arrive while the handler runs.
-func TestServer_EventsAreFlushed(t *testing.T) {
-	r := newRig(t, anonymous)
-	end := make(chan struct{})
-	r.handler = r.gate.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, "data: 1\n\n")
-		w.(http.Flusher).Flush()
-		<-end
-	}))
-	resp := must.Get(http.Get(serve(t, r).URL + "/live"))(t)
-	defer resp.Body.Close()
-	line, err := bufio.NewReader(resp.Body).ReadString('\n')
-	close(end)
-	expect.That(t, err == nil && line == "data: 1\n", "got %q, %v", line, err)
-}
-
-// A stream of events does not outlive its user for long: the browser must ask again.
-func TestGate_AStreamOfEventsEnds(t *testing.T) {
+// A request does not outlive its user for long.
+func TestGate_ARequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, withProxy)
 		u := ann()
 		r.handler = r.gate.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
-		for _, accept := range []string{"text/event-stream", "*/*", ""} { // whatever the client says
-			began := time.Now()
-			r.do(u.request(request{path: "/live", header: map[string]string{"Accept": accept}}))
-			expect.Equal(t, time.Since(began), 5*time.Minute, "Accept: %q: the stream lasts", accept)
-		}
+		began := time.Now()
+		r.do(u.request(request{path: "/live"}))
+		expect.Equal(t, time.Since(began), 5*time.Minute, "a request lasts")
 	})
 }
