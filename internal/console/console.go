@@ -92,7 +92,9 @@ func New(o Options) (*Console, error) {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.makeQuestions()
+	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, o.Checks...)
+	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
+		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 	if o.Kafka != nil {
 		c.control = control.New(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
@@ -117,13 +119,6 @@ func (c *Console) Close() {
 
 // waitFirst is how long a page waits for the first answer of a server.
 const waitFirst = 5 * time.Second
-
-// makeQuestions makes the questions, whose answers all open pages share.
-func (c *Console) makeQuestions() {
-	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
-	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
-		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
-}
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
@@ -158,7 +153,7 @@ func (c *Console) Handler() http.Handler {
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
 		"GET /live":                              c.serveLive,
-		"GET /static/{name}":                     c.serveStatic,
+		"GET /static/{name}":                     http.FileServerFS(files).ServeHTTP,
 		"/":                                      c.serveNotFound,
 	} {
 		mux.HandleFunc(pattern, c.formed(serve))

@@ -3,12 +3,9 @@ package console
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"html/template"
 	"math"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -75,11 +72,6 @@ func (p page) Title() string {
 
 // Base returns the beginning of each path.
 func (p page) Base() string { return p.c.o.Settings.BasePath }
-
-// Asset returns the path of a file of static. It changes when the file does.
-func (p page) Asset(name string) string {
-	return p.Base() + "/static/" + name + "?v=" + assets()[name].version
-}
 
 // Version returns the version of the program.
 func (p page) Version() string { return p.c.o.Version }
@@ -287,34 +279,4 @@ func localPath(p string) string {
 		return "/"
 	}
 	return path.Clean(p)
-}
-
-// asset is a file of static.
-type asset struct {
-	data          []byte
-	kind, version string
-}
-
-// assets returns the files of static by name. Programs that show no page do not hash them.
-var assets = sync.OnceValue(func() map[string]asset {
-	all := map[string]asset{}
-	list, _ := files.ReadDir("static") // embedded: there are no errors
-	for _, f := range list {
-		data, _ := files.ReadFile("static/" + f.Name())
-		sum := sha256.Sum256(data)
-		all[f.Name()] = asset{data: data, kind: mime.TypeByExtension(path.Ext(f.Name())), version: hex.EncodeToString(sum[:6])}
-	}
-	return all
-})
-
-func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets()[r.PathValue("name")]
-	if !ok {
-		c.serveNotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", a.kind)
-	w.Header().Set("ETag", `"`+a.version+`"`)
-	w.Header().Set("Cache-Control", "max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
 }

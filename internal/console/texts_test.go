@@ -61,7 +61,9 @@ func computed() (keys []string) {
 	for name := range templates() {
 		keys = append(keys, name+".title")
 	}
-	keys = append(keys, lineKeys...)
+	for _, l := range slices.Concat(charts...) {
+		keys = append(keys, l.key)
+	}
 	for _, kind := range []string{kindRedrive, kindDiscard, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
