@@ -7,6 +7,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -57,8 +58,8 @@ func failureOf(o orderclose.Outcome, at time.Time) Failure {
 	return Failure{OrderID: o.OrderID, Cause: string(cause), Error: why, Times: 1, Since: at.UTC()}
 }
 
-// Sweep makes one pass by hand: it tries each order that is overdue now once, also those that rest in a loop, with or without other processes
-// beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
+// Sweep makes one pass by hand: it tries each order that is overdue now once, and a locked one again at the end, also those that rest in a loop, with or
+// without other processes beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 	s := sweep{turn: c.newLoop().newTurn(), logged: time.Now(),
 		report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
@@ -87,7 +88,8 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 type sweep struct {
 	*turn
 	report Report
-	logged time.Time // when a line of the log said how far it is
+	logged time.Time          // when a line of the log said how far it is
+	locked []orderclose.Order // a loop beside the pass may have them in a transaction
 }
 
 // run makes the pass.
@@ -119,7 +121,10 @@ func (s *sweep) run(ctx context.Context) error {
 		}
 		s.pass.goOn(position, more)
 	}
-	return nil
+	if len(s.locked) > 0 {
+		retry.Sleep(ctx, slowPage)
+	}
+	return s.close(ctx, s.locked)
 }
 
 // close closes orders in pages. An order that a search did not reach counts as failed.
@@ -132,6 +137,10 @@ func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 			for i, outcome := range r.outcomes {
 				if outcome.Verdict == "" {
 					outcome = orderclose.Outcome{OrderID: r.orders[i].ID, Verdict: orderclose.Failed, Err: r.err}
+				}
+				if outcome.Verdict == orderclose.Contended && s.pass.running {
+					s.locked = append(s.locked, r.orders[i])
+					continue
 				}
 				s.observe(r.orders[i], outcome)
 				s.add(outcome)

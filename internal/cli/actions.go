@@ -87,7 +87,10 @@ func acts(cmd *cobra.Command) bool {
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
-	s, openErr := c.openAnySet([]string{environ.EnvDSN, environ.EnvBrokers})
+	s, openErr := c.openAnySet(slices.DeleteFunc([]string{environ.EnvDSN, environ.EnvBrokers}, func(name string) bool {
+		_, err := environ.Read(c.env.LookupEnv, name)
+		return err != nil // such as the file of a Secret that a Job does not mount
+	}))
 	if openErr != nil {
 		return openErr
 	}

@@ -129,7 +129,7 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	out, _, code := run(t, nil, "version", "-o", "json")
 	expect.That(t, code == 0 && strings.HasPrefix(out, `{"version":`), "exit %d, %q", code, out)
-	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE orders") {
+	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS orders") {
 		t.Errorf("exit %d, %q", code, out)
 	}
 }
@@ -146,7 +146,7 @@ orders:
   stock: none
 `), 0o600))
 	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
-	expect.That(t, code == 0 && !strings.Contains(out, "CREATE TABLE orders ") && strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts"),
+	expect.That(t, code == 0 && !strings.Contains(out, "CREATE TABLE IF NOT EXISTS orders ") && strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts"),
 		"exit %d, %q", code, out)
 	must.Do(t, os.WriteFile(file, []byte(`buckets: [1m]
 delays: {default: 30m, categories: {"it's": 5m}}

@@ -59,7 +59,7 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	if err != nil {
 		return err
 	}
-	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate)
+	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate) + c.same
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,6 @@ for some seconds at most, and changes nothing. Each choice in the file has its e
 What the database does not tell is asked on a terminal, or answered by flags. Otherwise the questions are
 printed, no file is written, and the exit code is 3. A file that exists is never overwritten.`,
 		Example: "  orderclose init\n  orderclose init --table t_order --unpaid 0 --closed 9 --zone +08:00 --delay 30m --print",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Stat(c.config); err == nil && !print {
 				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
@@ -134,11 +132,6 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		}
 		c.note("wrote", c.config)
 	}
-	file, _ := c.env.LookupEnv(config.EnvConfig)
-	with := ""
-	if c.config != cmp.Or(file, defaultConfig) {
-		with = " --config " + c.config
-	}
 	return c.print(r, func(w io.Writer) {
 		if print {
 			fmt.Fprintln(w, p.YAML)
@@ -152,7 +145,7 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		}
 		r.Preview.Print(w)
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", with)
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", c.same)
 	})
 }
 

@@ -88,7 +88,7 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 	if err != nil {
 		return err
 	}
-	command := f.command(plan)
+	command := f.command(plan) + c.same
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command) })
 	}

@@ -110,6 +110,7 @@ type failure struct {
 // common holds the flags that all commands have.
 type common struct {
 	env    Env
+	same   string // the flag --config of this command, for those that it prints
 	config string
 	output string
 	quiet  bool
@@ -162,6 +163,9 @@ func (c *common) flags(root *cobra.Command) {
 	f.BoolVar(&c.debug, "debug", false, "log more")
 	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+environ.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("config") {
+			c.same = " --config " + text.ShellQuote(c.config)
+		}
 		if (c.output != "jsonl" || cmd.Annotations["jsonl"] == "") && c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
 		}

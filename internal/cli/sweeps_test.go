@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -69,6 +70,10 @@ func TestCompensate_Table(t *testing.T) {
 		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
 	}
 	golden(t, "compensate", func(w io.Writer) { printReport(w, r, &config.Config{}, 0) })
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := sweptError(cut, r, cut.Err())
+	expect.That(t, codeOf(err) == int(Partly) && strings.Contains(err.Error(), "interrupted; "), "a pass that was cut off: exit %d, %v", codeOf(err), err)
 }
 
 func TestCompensate_ADryRunAsksNoPaymentProvider(t *testing.T) {

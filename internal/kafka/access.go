@@ -135,7 +135,7 @@ func mechanismOf(s Security) string {
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
-		errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
+		errors.Is(err, kafka.InvalidRecord):
 		return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 	}
 	return err

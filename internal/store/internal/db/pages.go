@@ -30,8 +30,8 @@ func (s *Handle) Overdue(ctx context.Context, cutoff time.Time, after orderclose
 // with the fields of Overdue. from is rounded down to the column's precision. It continues
 // after the order after; the zero Order begins at from.
 func (s *Handle) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	if after.Due.Before(from) {
-		after = orderclose.Order{Due: from}
+	if after.Due.IsZero() {
+		after = orderclose.Order{Due: from} // a later one may be due before from, which is rounded down
 	}
 	orders, err := s.overdue(ctx, to, after, limit)
 	return orders, s.FailedTo(ctx, err, "read orders due from %s to %s after %q", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID)
