@@ -14,7 +14,8 @@ const (
 	// maxFailures limits the failed orders that a report and a record name; all are counted.
 	maxFailures = 100
 	// byHand is the time of a pass by hand. It keeps nobody waiting.
-	byHand = 24 * time.Hour
+	byHand   = 24 * time.Hour
+	logEvery = 10 * time.Second // how often a pass by hand logs how far it is
 )
 
 // Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
@@ -60,9 +61,10 @@ func failureOf(o orderclose.Outcome, at time.Time) Failure {
 // Sweep makes one pass by hand: it tries each order that is overdue now once, and a locked one again at the end, also those that rest in a loop, with or
 // without other processes beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
+	s := sweep{turn: c.newLoop().newTurn(), logged: time.Now(),
+		report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
 	err := s.run(ctx)
-	if s.progress(); err != nil {
+	if s.report.TookMillis = time.Since(s.began).Milliseconds(); err != nil {
 		s.report.Error = err.Error()
 	}
 	r := s.report
@@ -86,6 +88,7 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 type sweep struct {
 	*turn
 	report Report
+	logged time.Time          // when a line of the log said how far it is
 	locked []orderclose.Order // a loop beside the pass may have them in a transaction
 }
 
@@ -109,7 +112,7 @@ func (s *sweep) run(ctx context.Context) error {
 		orders := s.unpaused(found)
 		s.report.Found += len(found)
 		s.report.Paused += len(found) - len(orders)
-		s.progress()
+		s.logProgress()
 		if !s.report.DryRun {
 			err = s.close(ctx, orders)
 		}
@@ -144,13 +147,15 @@ func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 			}
 			orders = orders[len(r.orders):]
 		}
-		s.progress()
+		s.logProgress()
 	}
 	return ctx.Err()
 }
 
-// progress reports how far the pass has come.
-func (s *sweep) progress() {
-	s.report.TookMillis = time.Since(s.began).Milliseconds()
-	s.o.Progress(s.report)
+// logProgress logs how far the pass is, each logEvery.
+func (s *sweep) logProgress() {
+	if time.Since(s.logged) >= logEvery {
+		s.logged = time.Now()
+		s.o.Logger.Info("sweeping", "found", s.report.Found, "closed", s.report.Closed, "failed", s.report.Failed)
+	}
 }

@@ -68,13 +68,11 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 			return err
 		}
 	}
-	bar, progress := c.sweepProgress(ctx, s)
-	comp, err := a.Compensator(progress)
+	comp, err := a.Compensator()
 	if err != nil {
 		return err
 	}
 	r, err := comp.Sweep(ctx, dryRun)
-	bar.End()
 	var counts *orderCounts
 	if err == nil && dryRun {
 		counts, err = s.countOrders(ctx)
@@ -88,26 +86,6 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
 	}
 	return sweptError(ctx, r, err)
-}
-
-// sweepProgress returns a bar on a terminal, whose length is the number of orders that are
-// overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
-func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	bar := c.bar()
-	if bar == nil {
-		return nil, nil
-	}
-	now, err := s.Store.Now(ctx)
-	if err != nil {
-		return nil, nil // the sweep will return the error
-	}
-	total, err := s.Store.CountOverdue(ctx, now.Add(-s.grace()))
-	if err != nil {
-		return nil, nil
-	}
-	return bar, func(r compensator.Report) {
-		bar.Show(int64(r.Found), max(total, int64(r.Found)), fmt.Sprintf("%d closed, %d failed", r.Closed, r.Failed))
-	}
 }
 
 // grace returns how long after its due time an order is left to the pipeline: without Kafka there is none.

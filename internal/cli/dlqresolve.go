@@ -90,9 +90,7 @@ func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o de
 }
 
 func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
-	bar := c.progress("handled")
-	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
-	bar.End()
+	result, err := topic.Run(ctx, o, c.progress("handled").Show)
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printResolved(w, result) }))
 	return cmp.Or(exitIf(err != nil && result.Done > 0, Partly, "%w; run the same again, repeats are harmless", err), err,
 		resolvedError(result.Plan, result.Done))

@@ -33,12 +33,8 @@ func sampleSweeps() control.State {
 }
 
 func TestSweeps_Tables(t *testing.T) {
-	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0)}.table)
-	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(control.State{}, 24)}.table)
-}
-
-func TestSweeps_Limit(t *testing.T) {
-	golden(t, "sweeps_limit", sweepsOutput{ops.NewSweeps(sampleSweeps(), 2)}.table)
+	golden(t, "sweeps", func(w io.Writer) { printSweeps(w, sampleSweeps().Sweeps) })
+	golden(t, "sweeps_nothing", func(w io.Writer) { printSweeps(w, nil) })
 }
 
 func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {

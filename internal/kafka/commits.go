@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,26 +119,6 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 		}
 	}
 	return commits, nil
-}
-
-// WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting
-// counts them, over all partitions.
-func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	commits, err := c.Commits(ctx, group, topic, n)
-	if err != nil {
-		return 0, err
-	}
-	all := int64(0)
-	for p, bounds := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
-		if err = cmp.Or(err, bounds.Err); bounds.Err == nil {
-			all += Waiting(commits[p], bounds.Offsets[0], bounds.Offsets[1])
-		}
-	}
-	return all, err
 }
 
 // HasCommitted reports whether the group has committed an offset of any partition of the topic.
