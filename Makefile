@@ -164,7 +164,7 @@ clean: ## remove what make build and make release have made
 
 runbook-url: ## where your runbook is, for the links of alerts and dashboards (of the console: ORDERCLOSE_RUNBOOK_URL): URL=https://wiki.example/orderclose/runbook
 	@case "$(URL)" in https://*|http://*) ;; *) echo "name the page: make runbook-url URL=https://wiki.example/orderclose/runbook" >&2; exit 2;; esac
-	@URL='$(URL)' perl -pi -e 's|(runbook_url: )\S*#|$$1$$ENV{URL}#|' rooms/*/*.rules.yml rooms/*/*.test.yml deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml
+	@URL='$(URL)' perl -pi -e 's|(runbook_url: (&\S+ )?)\S*#|$$1$$ENV{URL}#|' rooms/*/*.rules.yml rooms/*/*.test.yml deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml
 	@URL='$(URL)' perl -pi -e 's|^(const runbookURL = ").*"|$$1$$ENV{URL}"|' deploy/grafana/json.go && cd deploy/grafana && go run .
 
 module: ## change the module's path, in a fork: MODULE=example.com/shop/orderclose

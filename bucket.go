@@ -75,30 +75,6 @@ func (bs Buckets) Walk(delay time.Duration) []Bucket {
 	return walk
 }
 
-// MostHops returns the largest number of buckets that any delay up to longest passes
-// through if nothing is late: the length of the longest Walk.
-func (bs Buckets) MostHops(longest time.Duration) int {
-	if longest <= 0 {
-		return 0
-	}
-	last := len(bs) - 1
-	b := bs[last]
-	if last == 0 { // the smallest bucket takes every shorter delay
-		return int((longest + b.Length - 1) / b.Length)
-	}
-	// Pick takes b for a delay of at least from, again and again until less than from
-	// remains. Two cases can be the longest: b is taken as often as possible, and
-	// what longest leaves remains at most; or b is taken once less, and any delay
-	// below from may remain.
-	from := b.Length - b.Tolerance()
-	most := bs[:last].MostHops(min(longest, from-1))
-	if longest >= from {
-		times := (longest-from)/b.Length + 1
-		most = max(most+int(times)-1, int(times)+bs[:last].MostHops(longest-times*b.Length))
-	}
-	return most
-}
-
 // ShortDuration formats d without trailing zero units: 5m rather than 5m0s. Topic
 // names contain this form.
 func ShortDuration(d time.Duration) string {

@@ -109,27 +109,6 @@ func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testi
 	}
 }
 
-func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
-	got12h, got30d := standard.MostHops(12*time.Hour), standard.MostHops(30*24*time.Hour)
-	expect.That(t, got12h == 22 && got30d == 81, "%d hops up to 12h and %d up to 30 days, want 22 and 81", got12h, got30d)
-	// Lengths are a few nanoseconds, so that all delays can be tried.
-	rapid.Check(t, func(t *rapid.T) {
-		var bs orderclose.Buckets
-		length := rapid.IntRange(1, 40).Draw(t, "smallest")
-		for range rapid.IntRange(1, 4).Draw(t, "buckets") {
-			bs = append(bs, orderclose.Bucket{Length: time.Duration(length)})
-			length += rapid.IntRange(1, 4*length).Draw(t, "step")
-		}
-		longest := time.Duration(rapid.IntRange(0, 2000).Draw(t, "longest"))
-		want := 0
-		for d := range longest + 1 {
-			want = max(want, len(bs.Walk(d)))
-		}
-		got := bs.MostHops(longest)
-		must.That(t, got == want, "%v up to %d: %d hops, trying all gives %d", bs, longest, got, want)
-	})
-}
-
 func TestWalk_Ends(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)

@@ -61,11 +61,15 @@ func (a *Admin) DeadLetters(ctx context.Context, f DeadLetterFilter, all bool, l
 	if err != nil {
 		return DeadLetterList{}, err
 	}
-	found, index, err := topic.List(ctx, f, all, limit)
+	index, err := topic.List(ctx, f, all)
 	if err != nil {
 		return DeadLetterList{}, err
 	}
-	return DeadLetterList{append([]DeadLetter{}, found...), index.Pending()}, nil
+	found := index.Letters(DeadLetterFilter{})
+	if limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return DeadLetterList{found, index.Pending()}, nil
 }
 
 // DeadLetter returns a dead letter with its record. The error wraps ErrNotFound or ErrNoKafka.

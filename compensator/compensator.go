@@ -135,8 +135,6 @@ type Options struct {
 	Record func(ctx context.Context, s Report) error
 	// Alone says that no pipeline closes orders beside the loop. Then Grace does not apply, and the orders that the loop closes were not missed.
 	Alone bool
-	// Progress is called after each page of a pass by hand with the report so far; may be nil.
-	Progress func(Report)
 	// Category returns the label value for an order's category in the metric of lateness. Each
 	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".
@@ -170,9 +168,6 @@ func New(o Options) (*Compensator, error) {
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("compensator: " + why) }
-	}
-	if o.Progress == nil {
-		o.Progress = func(Report) {}
 	}
 	o.Period, o.Every = cmp.Or(o.Period, DefaultPeriod), cmp.Or(o.Every, turnTime)
 	if o.Rate = cmp.Or(o.Rate, DefaultRate); o.Rate > 0 && o.PageSize == 0 {

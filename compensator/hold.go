@@ -148,18 +148,16 @@ func (h *holder) checked(err error) {
 
 // repeat does a task until ctx ends, whenever this process is the holder.
 func (h *holder) repeat(ctx context.Context, t Task) {
-	idle := func() {
-		if t.Idle != nil {
-			t.Idle()
-		}
+	if t.Idle == nil {
+		t.Idle = func() {}
 	}
-	defer idle()
+	defer t.Idle()
 	for ctx.Err() == nil {
 		wait := idleInterval
 		if h.leads.Load() {
 			_ = h.calls.within(taskTimeout, "a task of the holder", func() error { wait = t.Do(ctx); return nil }) // a panic is logged
 		} else {
-			idle()
+			t.Idle()
 		}
 		retry.Sleep(ctx, wait)
 	}

@@ -76,13 +76,10 @@ func (t *turn) readHour(ctx context.Context) error {
 	}
 	var rows [3]overdue.Hour
 	err := t.inLog(ctx, "SweepHour", func(ctx context.Context, log SweepLog) (err error) {
-		for i := range rows {
+		for i := 0; i < len(rows) && err == nil; i++ {
 			rows[i], err = log.SweepHour(ctx, t.o.Name, t.hour.begin.Add(-time.Duration(i)*t.o.Period))
-			if err != nil {
-				return err
-			}
 		}
-		return nil
+		return err
 	})
 	if err == nil {
 		t.hour.state, t.hour.known = rows[0].State, true //mutant:hour-from-memory

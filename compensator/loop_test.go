@@ -277,20 +277,24 @@ func TestLoop_PausedOrdersCloseWhenThePauseEnds(t *testing.T) {
 	})
 }
 
+// The loop reads the pauses of the database. A Store of a program says so at each call.
 func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
-	play(t, 1, func(w *world) {
-		orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
-		w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
-		w.process("a")
-		time.Sleep(69 * time.Minute)
-		n := w.openOrders()
-		expect.That(t, n == len(orders), "%d orders are closed in the pause", len(orders)-n)
-		h := w.hour()
-		expect.That(t, h.State == overdue.Finished, "the hour of a pause: %+v", h)
-		time.Sleep(time.Minute)
-		took := w.within(time.Minute, orders)
-		expect.That(t, took <= 12*time.Second, "all are closed %v after the pause", took)
-	})
+	for _, own := range []bool{false, true} {
+		play(t, 1, func(w *world) {
+			orders := w.add(healthy, "", "o", spread(w.r, 100, w.now().Add(-time.Hour), w.now().Add(-10*time.Second))...)
+			w.setPauses(Pause{Until: w.now().Add(70 * time.Minute)})
+			if own {
+				w.options = func(o *Options) { o.Store, o.Reader = ownStore{w.shop}, nil }
+			}
+			w.process("a")
+			time.Sleep(69 * time.Minute)
+			n, late := w.openOrders(), gaugeOf(w.compensators()[0].metrics.unasked)
+			expect.That(t, n == len(orders) && late < time.Minute, "own %v: in the pause %d orders are closed, and the gauge is at %v", own, len(orders)-n, late)
+			expect.Equal(t, w.hour().State, overdue.Finished, "own %v: the hour of a pause", own)
+			time.Sleep(time.Minute)
+			expect.AtMost(t, w.within(time.Minute, orders), 12*time.Second, "own %v: the time after the pause until all are closed", own)
+		})
+	}
 }
 
 func TestLoop_AnOrderThatIsUnpaidAgainIsFoundBesideAMillionPaused(t *testing.T) {
@@ -464,8 +468,7 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.change(func() { w.askCost = 15 * time.Millisecond })
 		w.add(pending, "", "news", spread(w.r, 20_000, w.now().Add(-Grace-2*time.Second), w.now().Add(-Grace))...)
 		again := w.add(healthy, "", "again", w.now().Add(-time.Hour))
-		took := w.within(2*time.Minute, again)
-		expect.That(t, took <= 30*time.Second, "an older order is closed after %v beside news", took)
+		expect.AtMost(t, w.within(2*time.Minute, again), 30*time.Second, "the time until an older order is closed beside news")
 	})
 	play(t, 1, func(w *world) { // orders whose rest has ended beside a pass that takes two minutes
 		w.change(func() { w.cost = 2 * time.Millisecond })
@@ -475,8 +478,16 @@ func TestLoop_EachKindOfOrdersHasAShareOfEachTurn(t *testing.T) {
 		w.add(healthy, "", "lost", spread(w.r, 90_000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
 		time.Sleep(40 * time.Second)
 		w.cure(locked...)
-		took := w.within(2*time.Minute, locked)
-		expect.That(t, took <= 20*time.Second, "an order that is free is closed after %v beside older orders", took)
+		expect.AtMost(t, w.within(2*time.Minute, locked), 20*time.Second, "the time until an order that is free is closed beside older orders")
+	})
+	play(t, 1, func(w *world) { // the same at one order a second
+		w.options = func(o *Options) { o.Rate = 1 }
+		w.add(healthy, "", "lost", spread(w.r, 1000, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
+		locked := w.add(contended, "", "locked", w.now().Add(-2*time.Hour), w.now().Add(-2*time.Hour))
+		w.process("a")
+		time.Sleep(time.Minute)
+		w.cure(locked...)
+		expect.AtMost(t, w.within(2*time.Minute, locked), 20*time.Second, "the time until orders that are free are closed at one order a second")
 	})
 }
 
@@ -770,16 +781,18 @@ func TestLoop_ALowRateStarvesNoKind(t *testing.T) {
 	})
 }
 
-// oneByOne is a shop that takes ten orders in a call.
-type oneByOne struct{ *shop }
-
-func (oneByOne) MaxBatch() int { return 10 }
-
 func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
 	play(t, 1, func(w *world) {
-		pages := must.Get(New(Options{Store: oneByOne{w.shop}, Logger: discard}))(t).newLoop().pages
-		expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), 10, "orders in a page")
+		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().pages
+		for _, w.batch = range []int{10, 100} { // while shops compete for the stock it takes fewer
+			expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), w.batch, "orders in a page")
+		}
 	})
+}
+
+func TestPass_OrdersHaveTheirTurnAfterTheClockWasSetBack(t *testing.T) {
+	now := time.Now()
+	expect.That(t, beginPass(pass{to: now.Add(time.Hour).UnixNano() / int64(turnTime)}, now, now, now).hasTurn("any"), "no order has its turn")
 }
 
 func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
@@ -797,7 +810,29 @@ func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
 		l := must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).newLoop()
 		l.skipped = w.now().Add(-time.Hour)
 		turn := l.newTurn()
-		must.Do(t, turn.begin(w.ctx))
+		must.Do(t, turn.run(w.ctx))
 		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUnasked())
+	})
+}
+
+// Another process held the lock for an hour. The first read fails.
+func TestLoop_AProcessIsNotLateForTheTimeOfAnotherHolder(t *testing.T) {
+	play(t, 1, func(w *world) {
+		l := must.Get(New(Options{Store: w.shop, Reader: broken{w.shop, "reads fail"}, Logger: discard}))(t).newLoop()
+		l.last, l.newsUpTo = time.Now(), w.now()
+		time.Sleep(time.Hour)
+		some(shown, 1)(w)
+		l.idle()
+		l.do(w.ctx)
+		expect.AtMost(t, gaugeOf(l.metrics.unasked), time.Minute, "the time for which an order may not have been asked for")
+	})
+}
+
+func TestSweep_TriesAnOrderThatIsLockedForAMomentAgain(t *testing.T) {
+	play(t, 1, func(w *world) {
+		locked := w.add(contended, "", "locked", w.now().Add(-time.Hour), w.now().Add(-time.Minute))
+		time.AfterFunc(time.Second, func() { w.cure(locked[0]) })
+		r := must.Get(must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).Sweep(w.ctx, false))(t)
+		expect.That(t, r.Found == 2 && r.Closed == 1 && r.Failed == 1, "%+v", r)
 	})
 }

@@ -48,21 +48,17 @@ type pages struct {
 }
 
 func newPages(c *calls, o Options) *pages {
-	limit := rate.Limit(o.Rate)
-	if o.Rate < 0 {
-		limit = rate.Inf
-	}
-	most := min(o.PageSize, cmp.Or(bisect.MaxBatch(o.Store), o.PageSize)) // one call, so a page takes as long as a call
+	limit, most := rate.Inf, o.PageSize
 	if o.Rate > 0 {
-		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second until the rate allows its pages
+		limit, most = rate.Limit(o.Rate), min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second for its pages
 	}
 	return &pages{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), culprits: &bisect.Culprits{Logger: o.Logger}, most: most}
 }
 
-// next returns the next pages of orders.
+// next returns the next pages of orders, each for one call: so a page takes as long as a call. The store may take fewer orders for a while.
 func (p *pages) next(k kind, orders []orderclose.Order) (next [][]orderclose.Order) {
 	for len(next) < pagesAtOnce && len(orders) > 0 {
-		n := min(cmp.Or(p.sizes[k], p.most), len(orders)) //mutant:one-page-size
+		n := min(cmp.Or(p.sizes[k], p.most), cmp.Or(bisect.MaxBatch(p.store), p.most), len(orders)) //mutant:one-page-size
 		next, orders = append(next, orders[:n]), orders[n:]
 	}
 	return next

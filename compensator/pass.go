@@ -49,7 +49,7 @@ func beginPass(before pass, now, cutoff, unasked time.Time) pass {
 	began := time.Now()
 	slot := began.UnixNano() / int64(turnTime)
 	from := before.to
-	if from == 0 || slot-from > turnSlots {
+	if from == 0 || slot < from || slot-from > turnSlots { // slot < from: the clock of this machine was set back
 		from = slot - turnSlots
 	}
 	return pass{running: true, end: cutoff, beganAt: now, began: began, unasked: unasked, from: from, to: slot}

@@ -77,6 +77,7 @@ type shop struct {
 	receipts map[time.Time]int64
 	ends     map[time.Time]int
 	mute     bool // closes give no answer
+	batch    int  // the most orders in a close; 0: any number
 }
 
 func newShop() *shop {
@@ -85,6 +86,7 @@ func newShop() *shop {
 }
 
 func (s *shop) now() time.Time { return time.Now().Add(s.ahead) }
+func (s *shop) MaxBatch() int  { return s.batch }
 
 func compareOrders(a, b *shopOrder) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.ID, b.ID)) }
 

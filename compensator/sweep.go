@@ -7,13 +7,15 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
 	// maxFailures limits the failed orders that a report and a record name; all are counted.
 	maxFailures = 100
 	// byHand is the time of a pass by hand. It keeps nobody waiting.
-	byHand = 24 * time.Hour
+	byHand   = 24 * time.Hour
+	logEvery = 10 * time.Second // how often a pass by hand logs how far it is
 )
 
 // Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
@@ -56,12 +58,13 @@ func failureOf(o orderclose.Outcome, at time.Time) Failure {
 	return Failure{OrderID: o.OrderID, Cause: string(cause), Error: why, Times: 1, Since: at.UTC()}
 }
 
-// Sweep makes one pass by hand: it tries each order that is overdue now once, also those that rest in a loop, with or without other processes
-// beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
+// Sweep makes one pass by hand: it tries each order that is overdue now once, and a locked one again at the end, also those that rest in a loop, with or
+// without other processes beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	s := sweep{turn: c.newLoop().newTurn(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
+	s := sweep{turn: c.newLoop().newTurn(), logged: time.Now(),
+		report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
 	err := s.run(ctx)
-	if s.progress(); err != nil {
+	if s.report.TookMillis = time.Since(s.began).Milliseconds(); err != nil {
 		s.report.Error = err.Error()
 	}
 	r := s.report
@@ -85,6 +88,8 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 type sweep struct {
 	*turn
 	report Report
+	logged time.Time          // when a line of the log said how far it is
+	locked []orderclose.Order // a loop beside the pass may have them in a transaction
 }
 
 // run makes the pass.
@@ -107,7 +112,7 @@ func (s *sweep) run(ctx context.Context) error {
 		orders := s.unpaused(found)
 		s.report.Found += len(found)
 		s.report.Paused += len(found) - len(orders)
-		s.progress()
+		s.logProgress()
 		if !s.report.DryRun {
 			err = s.close(ctx, orders)
 		}
@@ -116,7 +121,10 @@ func (s *sweep) run(ctx context.Context) error {
 		}
 		s.pass.goOn(position, more)
 	}
-	return nil
+	if len(s.locked) > 0 {
+		retry.Sleep(ctx, slowPage)
+	}
+	return s.close(ctx, s.locked)
 }
 
 // close closes orders in pages. An order that a search did not reach counts as failed.
@@ -130,18 +138,24 @@ func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 				if outcome.Verdict == "" {
 					outcome = orderclose.Outcome{OrderID: r.orders[i].ID, Verdict: orderclose.Failed, Err: r.err}
 				}
+				if outcome.Verdict == orderclose.Contended && s.pass.running {
+					s.locked = append(s.locked, r.orders[i])
+					continue
+				}
 				s.observe(r.orders[i], outcome)
 				s.add(outcome)
 			}
 			orders = orders[len(r.orders):]
 		}
-		s.progress()
+		s.logProgress()
 	}
 	return ctx.Err()
 }
 
-// progress reports how far the pass has come.
-func (s *sweep) progress() {
-	s.report.TookMillis = time.Since(s.began).Milliseconds()
-	s.o.Progress(s.report)
+// logProgress logs how far the pass is, each logEvery.
+func (s *sweep) logProgress() {
+	if time.Since(s.logged) >= logEvery {
+		s.logged = time.Now()
+		s.o.Logger.Info("sweeping", "found", s.report.Found, "closed", s.report.Closed, "failed", s.report.Failed)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -52,11 +53,17 @@ func (t *turn) run(ctx context.Context) error {
 	if err == nil {
 		err = t.askRested(ctx)
 	}
-	t.broken = t.broken || err != nil && !errors.Is(err, orderclose.ErrPaused)
+	paused := errors.Is(err, orderclose.ErrPaused)
+	if paused || t.quiet { // nothing waits for the loop, and a pass has ended
+		t.pass.again = t.pass.again || paused
+		t.pass.skip(t.now, t.cutoff)
+		t.newsUpTo, t.skipped = t.cutoff, time.Time{}
+	}
+	t.broken = t.broken || err != nil && !paused
 	return err
 }
 
-// begin reads the clock and the pauses, and whether anything is overdue. If nothing is, no read is needed, and a pass has ended.
+// begin reads the clock and the pauses, and whether anything is overdue. If nothing is, no read is needed.
 func (t *turn) begin(ctx context.Context) error {
 	var b overdue.Begin
 	at := time.Now().Add(t.ahead + Grace) // after the cutoff. If a clock was set, the next pass finds the orders between
@@ -74,12 +81,8 @@ func (t *turn) begin(ctx context.Context) error {
 	t.pass.again = t.pass.again || pauseEnded(t.paused, on)
 	t.pauses, t.paused, t.hour = b.Pauses, on, t.hour.at(b.Now, t.o.Period)
 	t.now, t.cutoff, t.ahead = b.Now, t.latestDue(b.Now), b.Now.Sub(time.Now().Round(0))
-	pause, all := on[""]
-	if t.quiet = b.Quiet; all || t.quiet {
-		t.pass.skip(t.now, t.cutoff)
-		t.newsUpTo, t.skipped = t.cutoff, time.Time{}
-	}
-	if all {
+	t.quiet = b.Quiet
+	if pause, all := on[""]; all {
 		return pause.Err()
 	}
 	return nil
@@ -159,21 +162,18 @@ func (t *turn) askOlder(ctx context.Context) error {
 	return nil
 }
 
-// askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn and retryTime at least.
+// askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn. That is retryTime at least, and
+// what the rate needs for two pages.
 func (t *turn) askRested(ctx context.Context) error {
-	until := max(turnTime, time.Since(t.began)+retryTime) //mutant:no-time-for-retries
+	wait := time.Duration(float64(t.pages.limiter.Burst()) / float64(t.pages.limiter.Limit()) * float64(time.Second))
+	until := max(turnTime, time.Since(t.began)+retryTime+wait) //mutant:no-time-for-retries
 	_, err := t.ask(ctx, kindRested, t.unpaused(t.rests.ended(time.Now())), until)
 	return err
 }
 
 // unpaused returns the orders whose category is not paused.
-func (t *turn) unpaused(orders []orderclose.Order) (unpaused []orderclose.Order) {
-	for _, o := range orders {
-		if !t.paused.category(o) {
-			unpaused = append(unpaused, o)
-		}
-	}
-	return unpaused
+func (t *turn) unpaused(orders []orderclose.Order) []orderclose.Order {
+	return slices.DeleteFunc(slices.Clone(orders), t.paused.category)
 }
 
 // untried returns the orders that are not paused and do not rest. While too many rest, an older order without a rest has its turn once in five minutes.

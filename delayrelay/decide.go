@@ -146,8 +146,8 @@ func (o *Options) decide(due, appended, now int64) route {
 	if now >= due { //mutant:early-forward
 		return route{topic: o.CloseTopic, close: true}
 	}
-	// Neither difference can overflow: due is after now, and now is after 1970.
-	if ahead := milliseconds(due - max(appended, now)); wire.BeyondLimit(ahead) {
+	// No difference can overflow: due is after now, and now is after 1970.
+	if ahead := milliseconds(max(due-max(appended, now), 0)); wire.BeyondLimit(ahead) {
 		return route{cause: partition.CauseDueTooFar, detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, wire.MaxDelayLimit)}
 	}
 	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic} //mutant:smallest-bucket-hops

@@ -99,7 +99,9 @@ func TestDecide_AnImpossibleDueTimeIsADeadLetter(t *testing.T) {
 		expect.Equal(t, testOptions().decide(due, now, now+10_000).cause, "due_too_far", "the cause of due time %d", due)
 	}
 	expect.That(t, testOptions().decide(math.MinInt64, now, now).close, "the smallest due time does not go to the close topic")
-	expect.Equal(t, testOptions().decide(now+60_000, -1, now).topic, "delay_1m", "the topic for an append time before 1970")
+	for _, appended := range []int64{-1, math.MinInt64, 1000 * now, 1_000_000 * now, math.MaxInt64} { // such as one in nanoseconds
+		expect.Equal(t, testOptions().decide(now+60_000, appended, now).topic, "delay_1m", "the topic for the append time %d", appended)
+	}
 }
 
 func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {

@@ -36,7 +36,7 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		expect.Equal(t, log.DoneBelow(bucket10s), 0, "committed before the hop was acked")
-		time.Sleep(20 * time.Second)
+		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		seen := map[string]int{}
 		for _, m := range log.Appended()["order-close"] {
@@ -49,6 +49,7 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		}
 		expect.That(t, log.DoneBelow(bucket10s) == 62 && metrics.Value("partition_stuck_total") == 0,
 			"done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
+		expect.Equal(t, metrics.Value("delay_head_due_timestamp_seconds"), 0, "the head of an empty partition")
 	})
 }
 

@@ -184,6 +184,7 @@ func TestRelay_AClosePartitionWithoutALeaderDelaysNoRecord(t *testing.T) {
 			}
 			return nil
 		}}
+		log.SetStart(bucket10s, 0)
 		defer runRelay(t, log, nil)()
 		for i := range 300 { // five a second
 			log.Put(bucket10s, record(fmt.Sprint(i), 8*time.Second))

@@ -157,6 +157,8 @@ var sweeperTexts = []string{
 	", and one begins each 15 s. Old orders that the pipeline missed", ". Old orders",
 	", or Redis does not answer or refuses writes", "",
 	`max(orderclose_waiting_unseen) > 0, "what", "topics", "", "")
+          or label_replace(absent(orderclose_topic_drift)
+          and on () max(present_over_time(orderclose_topic_drift[1d])) > 0, "what", "settings of topics", "", "")
           or label_replace(time() - max(orderclose_dead_letters_read_timestamp_seconds) > 600
           or absent(orderclose_dead_letters_read_timestamp_seconds), "what", "dead letters", "", "")
           or label_replace(`, "",

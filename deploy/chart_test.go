@@ -205,6 +205,6 @@ func TestKubernetes_TheConsoleAcceptsItsEnvironment(t *testing.T) {
 		env := maps.Clone(values.Console.Env)
 		maps.Copy(env, more)
 		c, err := environ.ReadConsole(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		expect.That(t, err == nil && c.OnLoopback() && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
+		expect.That(t, err == nil && environ.OnLoopback(c.Listen) && strings.HasSuffix(c.Listen, ":9465"), "%s: %v, %v", name, c, err)
 	}
 }

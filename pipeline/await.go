@@ -45,7 +45,13 @@ func (a *App) needDatabase() room.Need { return room.Need{Name: "database", Chec
 // needOrders is for parts that read the orders' tables. The outbox does not: its database user
 // needs no privilege on them.
 func (a *App) needOrders() room.Need {
-	return room.Need{Name: "tables of orders", Check: a.checkOrders}
+	return room.Need{Name: "tables of orders", Check: func(ctx context.Context) error {
+		err := a.checkOrders(ctx)
+		if err == nil && a.closesInDatabase() {
+			err = a.conns.Store.NotReadOnly(ctx)
+		}
+		return err
+	}}
 }
 
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its

@@ -68,8 +68,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 // checkSync returns an error if a loss of power takes records for good: the close topic is not on disk, and the own Store cannot be searched.
 func (a *App) checkSync() error {
 	c := a.o.Config
-	_, searched := a.o.Store.(sweepSource)
-	if searched || a.conns.Kafka == nil || c.Replication > 1 || c.FlushMessages(c.Topics.Close) == 1 { //mutant:lost-for-good
+	if a.searched() || a.conns.Kafka == nil || c.Replication > 1 || c.FlushMessages(c.Topics.Close) == 1 { //mutant:lost-for-good
 		return nil
 	}
 	return fmt.Errorf("a loss of power would take records of topic %s for good: it is the only copy and not synced, and Options.Store, a %T, "+
@@ -144,6 +143,13 @@ func whyFailing(s failing) string {
 type sweepSource interface {
 	Now(ctx context.Context) (time.Time, error)
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
+}
+
+// searched reports whether a compensator finds the orders that closers close. A database beside another Store may not have them, and one beside a
+// service has them if topics.yaml maps them.
+func (a *App) searched() bool {
+	_, own := a.o.Store.(sweepSource)
+	return own || a.closesInDatabase() || a.o.Store == nil && a.conns.Store != nil && a.o.Config.Orders != nil
 }
 
 func (a *App) sweepSource() (sweepSource, error) {

@@ -69,13 +69,11 @@ func (a *App) tasks() []compensator.Task {
 }
 
 // Compensator returns a compensator with the configured settings, for a pass by hand.
-// It reports its progress to progress, if that is not nil.
-func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compensator, error) {
+func (a *App) Compensator() (*compensator.Compensator, error) {
 	o, _, err := a.sweepOptions()
 	if err != nil {
 		return nil, err
 	}
-	o.Progress = progress
 	return compensator.New(o)
 }
 

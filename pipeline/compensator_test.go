@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
@@ -16,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -161,5 +165,21 @@ func TestOrderCounter_ACountThatTakesLongIsRare(t *testing.T) {
 		}
 		expect.Equal(t, count(11*time.Minute), 12, "counts of 12 s in eleven minutes")
 		expect.That(t, known(), "the number is not known")
+	})
+}
+
+func TestCountOrders_PaymentsThatCannotBeReadHideNoOverdueOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, known := must.Get(sqlite.Open(sqlite.Memory, nil))(t), false
+		defer db.Close()
+		must.Do(t, db.Migrate(t.Context()))
+		must.Do(t, db.Gorm.Callback().Row().Before("gorm:row").Register("hang", func(tx *gorm.DB) {
+			if strings.Contains(tx.Statement.SQL.String(), "late_payments") {
+				<-tx.Statement.Context.Done()
+			}
+		}))
+		none, late := func() map[string]time.Duration { return nil }, func(*store.LateSummary) {}
+		countOrders(db, none, func(o backlog.OverdueOrders) { known = !o.At.IsZero() }, late, slog.New(slog.DiscardHandler)).Do(t.Context())
+		expect.That(t, known, "the number of overdue orders is not known")
 	})
 }

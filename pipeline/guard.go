@@ -18,23 +18,26 @@ const guardInterval = time.Minute
 // ends. A metric counts the differences. The log has a line when one appears and when it is
 // fixed. /-/ready also names topics that do not exist.
 func (a *App) guard(ctx context.Context) {
-	known, asked := map[string]kafka.Finding{}, false
+	known, asked := map[string]kafka.Finding{}, time.Time{} // when the last answer came; zero: none has
 	for {
 		findings, unseen, err := a.findings(ctx)
 		switch {
 		case err == nil:
-			if !asked {
+			if asked.IsZero() {
 				for _, u := range unseen { // settings that this user may not read; no part needs them to work
 					a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
 				}
 			}
-			asked = true
+			asked = time.Now()
 			known = a.reportFindings(known, findings)
-		case asked && ctx.Err() == nil: // before the first answer the roles report that Kafka is missing
+		case !asked.IsZero() && ctx.Err() == nil: // before the first answer the roles report that Kafka is missing
 			a.o.Logger.Warn("checking the topics failed", "err", err)
+			if time.Since(asked) > 5*guardInterval {
+				a.metrics.drift.Reset()
+			}
 		}
 		every := guardInterval
-		if !asked || slices.ContainsFunc(findings, func(f kafka.Finding) bool { return f.By.Create }) {
+		if asked.IsZero() || slices.ContainsFunc(findings, func(f kafka.Finding) bool { return f.By.Create }) {
 			every = bucketsRetryInterval
 		}
 		if !retry.Sleep(ctx, every) {
@@ -46,7 +49,7 @@ func (a *App) guard(ctx context.Context) {
 // reportFindings reports the findings that are not in known and those that are gone. It
 // returns the current findings.
 func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Finding) map[string]kafka.Finding {
-	a.metrics.drift.Set(float64(len(findings)))
+	a.metrics.drift.WithLabelValues().Set(float64(len(findings)))
 	now := map[string]kafka.Finding{}
 	var missing []string
 	for _, f := range findings {

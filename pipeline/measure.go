@@ -56,21 +56,35 @@ const writeProbeInterval = 15 * time.Second
 // fifteen statements.
 const writeProbeLatest = 2 * time.Minute
 
+// tablesInterval is the pause between two questions whether the tables still fit the mapping: somebody may have altered one, or there is one for a new
+// month. A question is five statements for each table.
+const tablesInterval = 5 * time.Minute
+
 // writesReason is the name of refused writes in /-/ready.
 const writesReason = "database writes"
 
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked. It tries the writes every two minutes, and
-// every 15 s after they have failed. In between it only asks whether the server is read-only. It asks nothing within a minute of a close.
+// every 15 s after they have failed. In between, and within a minute of a close, it only asks whether the server is read-only.
+// Every five minutes it asks whether the tables fit the mapping. Where they do not, and on a read-only server, the Store closes nothing.
 func (a *App) watchWrites(ctx context.Context) {
 	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
-	var written time.Time // when the writes were tried and succeeded; zero: the last question failed
+	var written, fitted time.Time // when the writes were tried, and the tables looked at, with success; zero: the last question failed
 	try := func(ctx context.Context) (err error) {
-		switch began := time.Now(); {
-		case a.conns.Store.ClosedWithin(time.Minute): // its writes have succeeded
+		began := time.Now()
+		if began.Sub(fitted) >= tablesInterval {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			err, fitted = a.conns.Store.CheckTables(limited), began
+			cancel()
+		}
+		if a.conns.Store.ClosedWithin(time.Minute) { // its writes have succeeded
 			written = began
+		}
+		switch {
+		case err != nil:
+			fitted = time.Time{}
 		case began.Sub(written) >= writeProbeLatest:
 			err, written = a.conns.Store.Writable(ctx), began
 		default:
@@ -136,7 +150,8 @@ func countOrders(db *store.Store, listed func() map[string]time.Duration, overdu
 	var payments *store.LateSummary // nil: not known
 	var paymentsAt time.Time
 	count := func(ctx context.Context) (backlog.OverdueOrders, error) {
-		if payments == nil || time.Since(paymentsAt) >= lateInterval {
+		list, err := backlog.ListOverdue(ctx, db, compensator.Grace) // first: a count of payments that hangs uses up the time
+		if err == nil && (payments == nil || time.Since(paymentsAt) >= lateInterval) {
 			if sum, err := db.CountLate(ctx); err == nil {
 				payments, paymentsAt = &sum, time.Now()
 			} else {
@@ -144,7 +159,6 @@ func countOrders(db *store.Store, listed func() map[string]time.Duration, overdu
 				logger.Warn("late payments cannot be counted, will retry", "err", err)
 			}
 		}
-		list, err := backlog.ListOverdue(ctx, db, compensator.Grace)
 		return list.Count(listed()), err
 	}
 	report := func(o backlog.OverdueOrders) {

@@ -26,10 +26,10 @@ type appMetrics struct {
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	reloaded, reloadedAt, waitingUnseen, writesFailing, drift, remindersDone prometheus.Gauge
+	reloaded, reloadedAt, waitingUnseen, writesFailing, remindersDone prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
-	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest *prometheus.GaugeVec
+	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
 		writesFailing: f.Gauge("database_write_failing_seconds",
 			"For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
-		drift: f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
+		drift: f.GaugeVec("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute. Absent if they cannot be checked."),
 		paused: f.GaugeVec("paused",
 			"1 while closing is paused, of all orders or of a category; 0 otherwise.", "orders"),
 		clockOffset: f.GaugeVec("clock_offset_seconds",
@@ -146,7 +146,8 @@ func (m *appMetrics) ConfigReloaded(ok bool) {
 func (m *appMetrics) Delays(d orderclose.Delays) {
 	m.delay.Reset()
 	for name, delay := range config.NamedDelays(d) {
-		m.delay.WithLabelValues(cmp.Or(name, metrics.OtherCategories)).Set(delay.Seconds())
+		others := map[string]string{"": metrics.OtherCategories, metrics.OtherCategories: "category default"}[name] // a category may have this name
+		m.delay.WithLabelValues(cmp.Or(others, name)).Set(delay.Seconds())
 	}
 }
 

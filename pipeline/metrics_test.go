@@ -47,10 +47,11 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Topic: "delay_1m", Problem: "no leader"},
 	}})
 	m.Delays(orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"gone": time.Minute}})
-	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: map[string]time.Duration{"virtual": 1500 * time.Millisecond}, Rules: []orderclose.Rule{
+	byCategory := map[string]time.Duration{"virtual": 1500 * time.Millisecond, "default": time.Minute}
+	m.Delays(orderclose.Delays{Default: 30 * time.Minute, ByCategory: byCategory, Rules: []orderclose.Rule{
 		{Match: orderclose.Match{Attributes: map[string][]string{"payment": {"cash", "card"}}}, After: time.Minute}, {Grace: time.Second},
 	}})
-	expect.Equal(t, r.Series("delay_seconds"), 3, "series of delay_seconds, those of the last file")
+	expect.Equal(t, r.Series("delay_seconds"), 4, "series of delay_seconds, those of the last file")
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
 	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
@@ -69,6 +70,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"waiting_farthest_due_seconds", "topic", "delay_5m", 3600},
 		{"delay_seconds", "category", "default", 1800},
 		{"delay_seconds", "category", "virtual", 1.5},
+		{"delay_seconds", "category", "category default", 60},
 		{"delay_seconds", "category", "rule payment cash or card", 60},
 		{"dead_letters_pending", "cause", "bad_due", 2},
 		{"overdue_orders", "category", "ticket", 4},

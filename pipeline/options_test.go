@@ -112,7 +112,7 @@ func taken(name string) *prometheus.Registry {
 func TestApp_SweepsAStoreOfItsOwn(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
-	sweeps := must.Get(a.Compensator(nil))(t)
+	sweeps := must.Get(a.Compensator())(t)
 	expect.Equal(t, must.Get(sweeps.Sweep(t.Context(), false))(t).Found, 0, "orders found")
 }
 
@@ -169,7 +169,7 @@ func TestApp_TwoOfThemShareARegistry(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for range 2 {
 		a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: r}))(t)
-		must.Get(a.Compensator(nil))(t)
+		must.Get(a.Compensator())(t)
 		a.Close()
 	}
 }

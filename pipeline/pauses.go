@@ -82,19 +82,11 @@ func (a *App) withPauses(method closeMethod) closeMethod {
 	return method
 }
 
-// knownPauses returns the pauses that are on, for the keeper of a compensator. Without a database there are none.
-func (a *App) knownPauses(ctx context.Context) ([]pausing.Pause, error) {
-	if a.conns.Store == nil {
-		return nil, nil
-	}
-	return a.conns.Store.Pauses(ctx)
-}
-
 // watchPauses updates the metric of the pauses until ctx ends. After two failed reads in a row the metric shows no pause, so that it silences no alert.
 func (a *App) watchPauses(ctx context.Context) {
 	known := false
 	for a.conns.Store != nil && retry.Sleep(ctx, pauseMetricInterval) {
-		on, err := a.knownPauses(ctx)
+		on, err := a.conns.Store.Pauses(ctx)
 		if err == nil || !known {
 			a.metrics.Paused(on)
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -77,13 +76,14 @@ func TestPauses_OfTheDatabaseHoldForAService(t *testing.T) {
 		_, err := s.close(t, path)
 		expect.That(t, errors.Is(err, orderclose.ErrPaused) && errors.Is(err, orderclose.ErrNoOrderAtFault) && s.asked == asked,
 			"during a pause of all orders: %v, and the service was asked for %d orders", err, s.asked-asked)
-		expect.Equal(t, len(must.Get(s.app.knownPauses(t.Context()))(t)), 2, "pauses that the compensator knows")
 		must.Get(s.db.Resume(t.Context(), ""))(t)
 		verdicts = must.Get(s.close(t, path))(t)
 		expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts after the pauses")
 	}
 	method := must.Get(s.app.closeMethodOnce())(t)
 	expect.That(t, len(method.needs) == 1 && method.needs[0].Name == "database", "the closer waits for %v", method.needs)
+	own := &App{o: Options{Store: ownStore{}}, conns: s.app.conns}
+	expect.That(t, !s.app.searched() && !own.searched(), "a closer settles the records of paused orders that no compensator may find")
 }
 
 // A database that does not answer may have a pause.
@@ -101,8 +101,6 @@ func TestPauses_WithoutADatabaseThereAreNone(t *testing.T) {
 	s.app.conns.Store = nil
 	verdicts := must.Get(s.close(t, orderclose.PathPipeline))(t)
 	expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts")
-	var none []pausing.Pause
-	expect.Same(t, must.Get(s.app.knownPauses(t.Context()))(t), none, "pauses")
 }
 
 // While a pause counts as on, alerts about lateness are silent.

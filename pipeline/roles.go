@@ -96,7 +96,6 @@ func (a *App) buildCloser() (part, error) {
 		return part{}, err
 	}
 	c := a.o.Config
-	_, unsearched := a.sweepSource()
 	cl, err := closer.New(closer.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
 		Store:           method.store,
@@ -104,7 +103,7 @@ func (a *App) buildCloser() (part, error) {
 		Group:           c.CloserGroup(),
 		CloseTopic:      c.Topics.Close,
 		DeadLetterTopic: c.Topics.DeadLetter,
-		Swept:           unsearched == nil,
+		Swept:           a.searched(),
 		Batch:           min(cmp.Or(method.maxBatch, closer.DefaultBatch), closer.DefaultBatch),
 		TargetLatency:   method.target(c.Closer.TargetLatency),
 		Clock:           a.clock,

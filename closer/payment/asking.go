@@ -154,6 +154,9 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 // Probe checks whether the store works, if the Store can check: see closer.Store.
 func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
+// MaxBatch returns how many orders the store accepts in one call now: see closer.Store.
+func (a *CheckedStore) MaxBatch() int { return bisect.MaxBatch(a.o.Store) }
+
 // Failing returns since when no question was answered, or each answer was Unknown, and why the last one was not.
 // The zero time means that the last question was answered, or that there was none.
 func (a *CheckedStore) Failing() (since time.Time, cause string) {

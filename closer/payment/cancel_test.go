@@ -18,6 +18,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
@@ -134,6 +135,7 @@ func TestCancel_AFailedCloseIsTriedAgain(t *testing.T) {
 	fails = nil
 	got := s.close(t, "a")
 	expect.That(t, got[0] == "closed" && !c.pay("a"), "the order is %s", got[0])
+	expect.Equal(t, bisect.MaxBatch(s.asking), 7, "orders in a call, as the store takes them")
 }
 
 // Whenever a customer pays, no order is both closed and paid.

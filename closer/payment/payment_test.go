@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An Asking passes Probe on to its store.
+// A CheckedStore passes Probe on to its store.
 var _ bisect.Prober = (*payment.CheckedStore)(nil)
 
 // shop is a database with a provider in front of its closes.
@@ -46,11 +46,13 @@ type shop struct {
 	asked [][]string
 }
 
-// failingStore is a database whose closes fail.
+// failingStore is a database whose closes fail, and which takes seven orders in a call.
 type failingStore struct {
 	*store.Store
 	fails func() error
 }
+
+func (failingStore) MaxBatch() int { return 7 }
 
 func (s failingStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if err := s.fails(); err != nil {

@@ -24,7 +24,7 @@ func TestNew_TakesAFileWithoutBuckets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	must.Do(t, os.WriteFile(file, []byte("delays: {default: 15m}\n"), 0o600))
 	s := must.Get(sqlclose.New(sqlclose.Options{DSN: "user:password@tcp(127.0.0.1:1)/shop", TopicsFile: file}))(t)
-	must.Do(t, s.Close())
+	must.That(t, s.MaxBatch() == 0 && s.Close() == nil, "a call of a quiet shop takes %d orders", s.MaxBatch())
 }
 
 func TestClassify_SortsErrorsOfTheDriver(t *testing.T) {

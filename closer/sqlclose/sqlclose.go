@@ -197,6 +197,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.s.Now(ctx
 // distinguish a fault of the database from a fault of an order.
 func (s *Store) Probe(ctx context.Context) error { return s.s.Probe(ctx) }
 
+// MaxBatch returns how many orders one call takes now, for the closer; 0: any number. It is small while shops compete for the stock.
+func (s *Store) MaxBatch() int { return s.s.MaxBatch() }
+
 // Ping reports whether the database answers and its connections fit. The error wraps
 // orderclose.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error { return s.s.Ping(ctx) }

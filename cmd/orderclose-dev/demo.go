@@ -141,7 +141,6 @@ func (d *demo) play(ctx context.Context, st *environment) (*checker.Verdict, err
 		err = st.awaitSettled(ctx)
 	}
 	stopWatching()
-	progress.End()
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +163,7 @@ func (d *demo) watch(ctx context.Context, st *environment, p *cli.Progress) func
 			case <-tick.C:
 			}
 			if n, err := st.count(ctx); err == nil {
-				p.Show(n.orders-n.unpaid, int64(d.orders), n.describe(int64(d.orders)))
+				p.Say(fmt.Sprintf("%d/%d  %s", n.orders-n.unpaid, d.orders, n.describe(int64(d.orders))))
 			}
 		}
 	}()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -41,7 +40,7 @@ func updatesLive(t testing.TB, w *serve) {
 }
 
 // comesBack searches an order from Now, again and again. A browser has six connections to a host, and
-// keeps pages that were left by a form: their live updates must end, or the next page never arrives.
+// keeps pages that were left by a form: their updates must end, or the next page never arrives.
 func comesBack(t testing.TB, w *serve) {
 	b := open(t, w, look{})
 	for range 10 {
@@ -144,8 +143,6 @@ func losesTheConsole(t testing.TB, w *serve) {
 			network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{{URLPattern: w.url() + "/live*", Block: on}}}))
 	}
 	const warns = `document.querySelector("#lost").checkVisibility()`
-	// The browser blocks the requests of the page, and not those of the worker that all tabs share.
-	b.do("take the worker away", command(page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "delete window.SharedWorker"}))
 	block(true)
 	b.goTo("/")
 	expect.That(t, !eval[bool](b, warns), "the page warns before it has tried")

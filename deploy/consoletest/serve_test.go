@@ -131,7 +131,7 @@ func startServe(t *testing.T, topics string, start func(http.Handler) *httptest.
 	console := must.Get(url.Parse(strings.TrimSuffix(s.at.Console, "/")))(t)
 	front := start(signIn(console.Host))
 	t.Cleanup(func() {
-		front.CloseClientConnections() // live updates never end by themselves
+		front.CloseClientConnections()
 		front.Close()
 	})
 	s.at.Console = front.URL + console.Path

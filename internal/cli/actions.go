@@ -58,9 +58,6 @@ var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", 
 func (c *common) keepActions(root *cobra.Command) {
 	for _, name := range acting {
 		cmd, _, _ := root.Find(strings.Fields(name))
-		c.acts = append(c.acts, cmd)
-	}
-	for _, cmd := range c.acts {
 		run := cmd.RunE
 		cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 			cmd.Flags().Visit(func(f *pflag.Flag) { // such as a variable of a script that is not set: without the flag the command does more
@@ -90,7 +87,10 @@ func acts(cmd *cobra.Command) bool {
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
-	s, openErr := c.openAnySet([]string{environ.EnvDSN, environ.EnvBrokers})
+	s, openErr := c.openAnySet(slices.DeleteFunc([]string{environ.EnvDSN, environ.EnvBrokers}, func(name string) bool {
+		_, err := environ.Read(c.env.LookupEnv, name)
+		return err != nil // such as the file of a Secret that a Job does not mount
+	}))
 	if openErr != nil {
 		return openErr
 	}

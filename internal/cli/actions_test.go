@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -23,6 +24,9 @@ func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
 		_, stderr, code := r.cli(args...)
 		must.That(t, code == 0 && !strings.Contains(stderr, "audit log"), "%v exits with %d: %s", args, code, stderr)
 	}
+	job := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvDSN + "_FILE": "/nowhere"} // it mounts only the Secret that it needs
+	_, stderr, code := run(t, job, "dlq", "discard", "--cause", "y", "--yes", "--config", r.file)
+	must.That(t, code == 0 && !strings.Contains(stderr, "audit log"), "exit %d: %s", code, stderr)
 	var kept []string
 	_, end, err := r.kafka.Bounds(t.Context(), r.cfg.Topics.Control, 0)
 	must.Do(t, err)
@@ -34,8 +38,8 @@ func TestBroker_TheAuditLogHasWhatACommandHasDone(t *testing.T) {
 		}
 		return nil
 	}))
-	must.That(t, len(kept) == 2, "%q", kept)
-	for i, want := range []string{"orderclose topics apply --config=", "orderclose dlq discard --cause=x"} {
+	must.That(t, len(kept) == 3, "%q", kept)
+	for i, want := range []string{"orderclose topics apply --config=", "orderclose dlq discard --cause=x", "orderclose dlq discard --cause=y"} {
 		expect.That(t, strings.Contains(kept[i], want) && strings.Contains(kept[i], `"result":"done"`) && strings.Contains(kept[i], operator()), "%s", kept[i])
 	}
 }

@@ -26,13 +26,10 @@ import (
 // a fault that many orders met.
 const missBound = 3 * time.Minute
 
-type auditFlags struct {
-	from, to, bound, tolerance string
-	limit                      int // of what is shown
-}
-
 func newAudit(c *common) *cobra.Command {
-	var f auditFlags
+	var from, to string
+	var limit int // of what is shown
+	o := ops.AuditOptions{Bound: missBound, Tolerance: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "audit --from TIME [--to TIME]",
 		Short: "Prove that due orders were closed once, with their stock and event",
@@ -74,52 +71,40 @@ without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var o ops.AuditOptions
-			var errs [5]error
-			o.From, o.To, errs[0] = parseWindow(f.from, f.to, time.Now())
-			if f.bound != "" {
-				o.Bound, errs[1] = parseDuration("--bound", f.bound, "90m")
-			}
-			o.Tolerance, errs[2] = parseDuration("--tolerance", f.tolerance, "1m")
-			errs[3] = exitIf(f.limit < 0, Usage, "--limit is %d, want 0 or more", f.limit)
-			errs[4] = exitIf(f.limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl")
-			if err := errors.Join(errs[:]...); err != nil {
+			var err error
+			o.From, o.To, err = parseWindow(from, to, time.Now())
+			err = errors.Join(err, exitIf(limit < 0, Usage, "--limit is %d, want 0 or more", limit),
+				exitIf(limit == 0 && c.output == "json", Usage, "-o json keeps all findings in memory: give a --limit, or -o jsonl"))
+			if err != nil {
 				return Exit(Usage, err)
 			}
 			return with(c.openFor(func(*config.Config) []string { return []string{environ.EnvDSN} }, environ.EnvBrokers))(func(s *session) error {
 				c.attachKafka(s)
-				return c.auditIn(cmd.Context(), s, f, o)
+				return c.auditIn(cmd.Context(), s, limit, o)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
-	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
-	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
-	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: 3m")
-	cmd.Flags().StringVar(&f.tolerance, "tolerance", "1m", "how far from its due time a close by others is on time")
+	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window of due times")
+	cmd.Flags().StringVar(&to, "to", "now", "the end of the window")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
+	durationFlag(cmd, &o.Bound, "bound", "how long an order that is due may be open; default: 3m")
+	durationFlag(cmd, &o.Tolerance, "tolerance", "how far from its due time a close by others is on time; default: 1m")
 	return cmd
 }
 
 // auditIn runs the audit with the clients of the session.
-func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
+func (c *common) auditIn(ctx context.Context, s *session, limit int, o ops.AuditOptions) error {
 	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, room.TakerOfEvents(c.env.Rooms, s.cfg) != ""
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		c.note("orders are closed by a service: their receipts, stock and events are not checked")
 	}
-	o.Bound = cmp.Or(o.Bound, missBound)
 	if s.Kafka != nil {
 		o.Log = reads.Log{Cluster: s.Kafka}
 	}
-	bar, begin := c.progress("audited"), time.Now()
-	o.Progress = func(done, total int64, more string) {
-		if isTerminal(c.env.Stderr) || time.Since(begin) >= lineEvery { // a log wants no lines of a short audit
-			bar.Show(done, total, more)
-		}
-	}
-	out := &auditOutput{c: c, bar: bar, limit: f.limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
+	o.Progress = c.progress("audited").Say
+	out := &auditOutput{c: c, limit: limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
 	sum, err := ops.Audit(ctx, o)
-	bar.End()
 	if err != nil {
 		return err
 	}
@@ -130,18 +115,9 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
 }
 
-// bar returns a Progress of a sweep on stderr if stderr is a terminal, or else nil.
-func (c *common) bar() *Progress {
-	if !isTerminal(c.env.Stderr) {
-		return nil
-	}
-	return c.progress("swept")
-}
-
 // auditOutput prints findings at once, except with -o json, which prints one object at the end.
 type auditOutput struct {
 	c     *common
-	bar   *Progress
 	limit int
 	shown int
 	// orders is the mapping, whose statuses are printed with their meanings; nil: the reference schema.
@@ -164,9 +140,6 @@ func (o *auditOutput) found(f ops.Finding) error {
 		return nil
 	case "jsonl":
 		return o.c.encode(map[string]ops.Finding{"finding": f})
-	}
-	if o.bar != nil && o.bar.terminal {
-		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
 	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n",
 		f.Kind, text.OneLine(f.Order, orderclose.MaxIDBytes), text.Stamp(f.Due), text.OneLine(f.What, 300), text.OneLine(f.Fix, 300))

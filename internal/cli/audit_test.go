@@ -30,7 +30,7 @@ func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOpti
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs, Rooms: r.rooms}, output: output, config: "our.yaml"}
 	session := &session{Clients: clients.Clients{Kafka: r.kafka, Store: s}, cfg: r.cfg}
-	err := c.auditIn(r.t.Context(), session, auditFlags{limit: limit}, o)
+	err := c.auditIn(r.t.Context(), session, limit, o)
 	if text := out.String(); strings.Contains(text, " shows why") && !strings.Contains(text, "orderclose order ") {
 		r.t.Errorf("%s: a command uses another topics.yaml:\n%s", output, text)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -128,7 +129,7 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	out, _, code := run(t, nil, "version", "-o", "json")
 	expect.That(t, code == 0 && strings.HasPrefix(out, `{"version":`), "exit %d, %q", code, out)
-	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE orders") {
+	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE IF NOT EXISTS orders") {
 		t.Errorf("exit %d, %q", code, out)
 	}
 }
@@ -145,7 +146,7 @@ orders:
   stock: none
 `), 0o600))
 	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
-	expect.That(t, code == 0 && !strings.Contains(out, "CREATE TABLE orders ") && strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts"),
+	expect.That(t, code == 0 && !strings.Contains(out, "CREATE TABLE IF NOT EXISTS orders ") && strings.Contains(out, "CREATE TABLE IF NOT EXISTS receipts"),
 		"exit %d, %q", code, out)
 	must.Do(t, os.WriteFile(file, []byte(`buckets: [1m]
 delays: {default: 30m, categories: {"it's": 5m}}
@@ -186,15 +187,17 @@ func TestParseTime_AcceptsATimeOrAnAge(t *testing.T) {
 	}
 }
 
-func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
-	var b bytes.Buffer
-	p := NewProgress(&b, "done")
-	p.Show(1, 3, "")
-	p.Show(2, 3, "too soon for a line")
-	p.Show(3, 3, "all")
-	p.End()
-	want := "done 1/3  \ndone 3/3  all\n"
-	expect.That(t, b.String() == want, "%q, want %q", b.String(), want)
+func TestProgress_ShowsALineEachTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := NewProgress(&b, "done")
+		p.Show(1, 3)
+		time.Sleep(progressEvery)
+		p.Show(2, 3)
+		p.Say("too soon again")
+		expect.Equal(t, b.String(), "done 2/3\n", "lines")
+		(*Progress)(nil).Show(1, 2) // with --quiet
+	})
 }
 
 func TestRun_RolesAreAddedToAll(t *testing.T) {

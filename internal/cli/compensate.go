@@ -29,7 +29,7 @@ work beside it, and it also tries the orders that rest because a compensator cou
 them. With --dry-run it only counts. If Kafka is set, orders that have been due for less than
 5 s are left to the pipeline. Exit 3: the orders' tables do not fit the mapping in
 topics.yaml, or with --dry-run, the due times or the statuses of the orders do not fit it;
-6: some orders could not be closed.`,
+6: some orders could not be closed, or the pass was cut off.`,
 		Example: "  orderclose compensate --dry-run",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.compensate(cmd.Context(), dryRun) },
 	}
@@ -68,13 +68,11 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 			return err
 		}
 	}
-	bar, progress := c.sweepProgress(ctx, s)
-	comp, err := a.Compensator(progress)
+	comp, err := a.Compensator()
 	if err != nil {
 		return err
 	}
 	r, err := comp.Sweep(ctx, dryRun)
-	bar.End()
 	var counts *orderCounts
 	if err == nil && dryRun {
 		counts, err = s.countOrders(ctx)
@@ -87,27 +85,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	if err == nil && counts != nil && counts.Doubt != "" {
 		return Exit(Findings, errors.New(counts.Doubt+"; "+counts.Fix))
 	}
-	return cmp.Or(err, exitIf(r.Failed > 0, Partly, "%d orders could not be closed", r.Failed))
-}
-
-// sweepProgress returns a bar on a terminal, whose length is the number of orders that are
-// overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
-func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
-	bar := c.bar()
-	if bar == nil {
-		return nil, nil
-	}
-	now, err := s.Store.Now(ctx)
-	if err != nil {
-		return nil, nil // the sweep will return the error
-	}
-	total, err := s.Store.CountOverdue(ctx, now.Add(-s.grace()))
-	if err != nil {
-		return nil, nil
-	}
-	return bar, func(r compensator.Report) {
-		bar.Show(int64(r.Found), max(total, int64(r.Found)), fmt.Sprintf("%d closed, %d failed", r.Closed, r.Failed))
-	}
+	return sweptError(ctx, r, err)
 }
 
 // grace returns how long after its due time an order is left to the pipeline: without Kafka there is none.
@@ -145,4 +123,11 @@ func printReport(w io.Writer, r compensator.Report, cfg *config.Config, grace ti
 		fmt.Fprintf(w, "  %s\t%s\n", text.OneLine(f.OrderID, orderclose.MaxIDBytes), text.OneLine(f.Error, 300))
 	}
 	fmt.Fprintf(w, "took\t%v\n", time.Duration(r.TookMillis)*time.Millisecond)
+}
+
+// sweptError returns the error of a pass that has ended, or was cut off by err, with its exit code.
+func sweptError(ctx context.Context, r compensator.Report, err error) error {
+	err = interrupted(ctx, err)
+	return cmp.Or(exitIf(err != nil && r.Closed > 0, Partly, "%w; run the same again", err), err,
+		exitIf(r.Failed > 0, Partly, "%d orders could not be closed", r.Failed))
 }

@@ -17,7 +17,8 @@ import (
 
 func newDelaysExplain(c *common) *cobra.Command {
 	var categories, attributes []string
-	var at, delay string
+	var at string
+	var delay time.Duration
 	cmd := &cobra.Command{
 		Use:   "explain [--category CATEGORY]... [--attribute NAME=VALUE]... [--at TIME] | --delay DELAY",
 		Short: "Show when an order closes, what its customer sees, and which rule decides",
@@ -52,7 +53,7 @@ close topic, if nothing is late.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			if cmd.Flags().Changed("delay") {
+			if delay > 0 {
 				return c.explainPath(cfg, delay)
 			}
 			answer := ops.ExplainDelay(cfg.Delays, facts)
@@ -61,7 +62,7 @@ close topic, if nothing is late.`,
 	}
 	cmd.Flags().StringArrayVar(&categories, "category", nil, "a category of the order; may be repeated")
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "an attribute of the order, NAME=VALUE; may be repeated")
-	cmd.Flags().StringVar(&delay, "delay", "", "a delay such as 26h or 30d")
+	durationFlag(cmd, &delay, "delay", "a delay such as 26h or 30d")
 	cmd.Flags().StringVar(&at, "at", "", "when the order is created, RFC 3339; default: now")
 	for _, other := range []string{"category", "attribute", "at"} {
 		cmd.MarkFlagsMutuallyExclusive("delay", other)
@@ -90,16 +91,12 @@ func printDelay(w io.Writer, a ops.DelayAnswer) {
 }
 
 // explainPath prints which buckets a record of a delay passes through, if nothing is late.
-func (c *common) explainPath(cfg *config.Config, delay string) error {
-	d, err := parseDuration("--delay", delay, "26h or 30d")
-	if err != nil {
-		return Exit(Usage, err)
-	}
-	if d > cfg.MaxDelay {
+func (c *common) explainPath(cfg *config.Config, delay time.Duration) error {
+	if delay > cfg.MaxDelay {
 		return Exit(Usage, fmt.Errorf("--delay %s is longer than delays.max in %s, %s: such an order is refused",
-			delay, c.config, config.FormatDuration(cfg.MaxDelay)))
+			config.FormatDuration(delay), c.config, config.FormatDuration(cfg.MaxDelay)))
 	}
-	p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, d)
+	p := ops.NewDelayPlan(cfg.Buckets, cfg.Topics.Close, delay)
 	return c.print(p, func(w io.Writer) { printDelayPlan(w, p) })
 }
 

@@ -5,9 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,33 +26,17 @@ topic records that. These commands delete nothing: retention deletes dead letter
 // withDeadLetters calls run with the topic of the dead letters.
 func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
 	return with(c.openKafka(ctx))(func(s *session) error {
-		bar := c.progress("read")
-		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter, Progress: func(done, total int64) {
-			if total > 10_000 { // fewer are read at once
-				bar.Show(done, total, "")
-			}
-			if done == total && total > 10_000 {
-				bar.End()
-			}
-		}})
+		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter})
 	})
 }
 
 // pendingLine describes the numbers of pending dead letters.
 func pendingLine(counts deadletters.Counts) string {
-	var parts []string
-	for _, cause := range slices.Sorted(maps.Keys(counts)) {
-		if n := counts[cause]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, line(causeName(cause))))
-		}
-	}
-	if len(parts) == 0 {
+	if counts.Total() == 0 {
 		return "none pending"
 	}
-	return fmt.Sprintf("%d pending: %s", counts.Total(), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d pending: %s", counts.Total(), counts.Text())
 }
-
-func causeName(cause string) string { return cmp.Or(cause, "without a cause") }
 
 func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
@@ -76,17 +57,12 @@ func newDLQList(c *common) *cobra.Command {
 				return err
 			}
 			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
-				most := limit
-				if limit > 0 {
-					most++ // to detect whether there are more
-				}
-				letters, index, err := topic.List(cmd.Context(), f, all, most)
+				index, err := topic.List(cmd.Context(), f, all)
 				if err != nil {
 					return err
 				}
-				l := listed{Topic: topic.Name, Pending: index.Pending(), Letters: append([]deadletters.Letter{}, letters...)}
-				l.More = index.Unlisted() > 0
-				if limit > 0 && len(letters) > limit {
+				l := listed{topic.Name, index.Pending(), index.Letters(deadletters.Filter{}), index.Unlisted() > 0}
+				if limit > 0 && len(l.Letters) > limit {
 					l.Letters, l.More = l.Letters[:limit], true
 				}
 				return c.print(l, func(w io.Writer) { printLetters(w, l) })
@@ -157,7 +133,7 @@ func printLetter(w io.Writer, d deadletters.Whole) {
 	row("at", d.At.String())
 	free("state", cmp.Or(string(d.Resolution), "pending"))
 	row("appended", text.Stamp(d.AppendedAt))
-	free("cause", causeName(d.Cause))
+	free("cause", cmp.Or(d.Cause, "without a cause"))
 	row("detail", text.OneLine(d.Detail, wire.MaxDeadHeader))
 	free("given up by", d.Stage)
 	free("from", from(d.Source))

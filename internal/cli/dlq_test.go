@@ -77,7 +77,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	}
 
 	out, _, _ = r.cli("dlq", "redrive")
-	printed := strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n")
+	printed := strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes --config "+r.file+"\n")
 	expect.That(t, printed && len(r.records("delay_1m")) == 0, "the plan does not print the command, or was carried out:\n%s", out)
 	var result deadletters.Result
 	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")

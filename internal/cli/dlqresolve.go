@@ -86,21 +86,14 @@ func (c *common) planResolve(ctx context.Context, topic *deadletters.Topic, o de
 	if len(plan.Missing) == 0 && plan.Doable() > 0 {
 		err = nil // some can be sent: --yes says which cannot
 	}
-	return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command(plan)) }), err)
+	return cmp.Or(c.print(plan, func(w io.Writer) { printResolvePlan(w, plan, command(plan)+c.same) }), err)
 }
 
 func (c *common) resolve(ctx context.Context, topic *deadletters.Topic, o deadletters.Options) error {
-	bar := c.progress("handled")
-	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
-	bar.End()
+	result, err := topic.Run(ctx, o, c.progress("handled").Show)
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printResolved(w, result) }))
-	switch {
-	case err != nil && result.Done > 0:
-		return Exit(Partly, fmt.Errorf("%w; run the same again, repeats are harmless", err))
-	case err != nil:
-		return err
-	}
-	return resolvedError(result.Plan, result.Done)
+	return cmp.Or(exitIf(err != nil && result.Done > 0, Partly, "%w; run the same again, repeats are harmless", err), err,
+		resolvedError(result.Plan, result.Done))
 }
 
 // resolvedError returns an error with the exit code of a finished redrive or discard.

@@ -59,14 +59,13 @@ func (c *common) eventsAgain(ctx context.Context, s *session, from, to time.Time
 	if err != nil {
 		return err
 	}
-	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate)
+	command := fmt.Sprintf("orderclose events again --from %s --to %s --rate %d --yes", text.Stamp(from), text.Stamp(to), f.rate) + c.same
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printEventsAgain(w, plan, f.rate, command) })
 	}
-	bar := c.progress("written")
-	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { bar.Show(done, plan.All(), "") })
+	progress := c.progress("written")
+	done, err := ops.WriteEventsAgain(ctx, s.Store, from, to, f.rate, func(done int64) { progress.Show(done, plan.All()) })
 	err = interrupted(ctx, err)
-	bar.End()
 	if err != nil && done.All() > 0 {
 		err = Exit(Partly, fmt.Errorf("%w; %s written; repeats are harmless: %s", err, text.Plural(done.All(), "event"), command))
 	}

@@ -66,13 +66,12 @@ func (f *againFlags) window(now time.Time, things string) (from, to time.Time, e
 	return from, to, err
 }
 
-// parseDuration parses the value of a flag. example is shown to a person who wrote something else.
-func parseDuration(flag, s, example string) (time.Duration, error) {
-	d, err := config.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: write a number and a unit, such as %s", flag, err, example)
-	}
-	return d, nil
+// durationFlag adds a flag whose value is a duration as topics.yaml has it, such as 90m or 1d.
+func durationFlag(cmd *cobra.Command, d *time.Duration, name, usage string) {
+	cmd.Flags().Func(name, usage, func(s string) (err error) {
+		*d, err = config.ParseDuration(s)
+		return err
+	})
 }
 
 // waitFlag adds the flag --wait to a command and its subcommands. The default is enough for a broker
@@ -105,13 +104,4 @@ func (c *common) repeat(ctx context.Context, wait time.Duration, what string, pa
 		last = limited.Err()
 	}
 	return Exit(TimedOut, fmt.Errorf("gave up after %v (--wait): %w", wait, last))
-}
-
-// noteCategories says which categories of the flag --category topics.yaml does not list: one of them may be a typo.
-func (c *common) noteCategories(s *session, categories ...string) {
-	for _, category := range categories {
-		if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed {
-			c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(category, 100))
-		}
-	}
 }

@@ -34,7 +34,6 @@ for some seconds at most, and changes nothing. Each choice in the file has its e
 What the database does not tell is asked on a terminal, or answered by flags. Otherwise the questions are
 printed, no file is written, and the exit code is 3. A file that exists is never overwritten.`,
 		Example: "  orderclose init\n  orderclose init --table t_order --unpaid 0 --closed 9 --zone +08:00 --delay 30m --print",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Stat(c.config); err == nil && !print {
 				return Exit(Refused, fmt.Errorf("%s exists: write --print, or --config with another name", c.config))
@@ -149,7 +148,7 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
 		}
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", " --config "+c.config)
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", c.same)
 	})
 }
 

@@ -110,7 +110,7 @@ var operations = map[string]operation{
 			return 0, err
 		}
 		var comp *compensator.Compensator
-		if comp, err = a.Compensator(nil); err != nil {
+		if comp, err = a.Compensator(); err != nil {
 			return 0, err
 		}
 		r, err := comp.Sweep(ctx, false)

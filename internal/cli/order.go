@@ -18,7 +18,7 @@ import (
 
 func newOrder(c *common) *cobra.Command {
 	var budget int64
-	var within string
+	within := ops.HistoryTimeout
 	cmd := &cobra.Command{
 		Use:   "order ID",
 		Short: "Show the history of one order",
@@ -35,15 +35,12 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			limit, err := parseDuration("--within", within, "30s")
-			if budget < 1 {
-				err = errors.Join(err, fmt.Errorf("--budget is %d, want 1 or more", budget))
-			}
-			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
-				return Exit(Usage, err)
+			wrong := errors.Join(orderclose.ValidateID(args[0]), exitIf(budget < 1, Usage, "--budget is %d, want 1 or more", budget))
+			if wrong != nil {
+				return Exit(Usage, wrong)
 			}
 			return with(c.openAnySet([]string{environ.EnvBrokers, environ.EnvDSN}))(func(s *session) error {
-				ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+				ctx, cancel := context.WithTimeout(cmd.Context(), within)
 				defer cancel()
 				found, unset := s.pipeline().History(ctx, args[0], budget), s.unset()
 				return cmp.Or(c.print(found, func(w io.Writer) { printHistory(w, found, unset) }), historyError(found, len(unset) == 0))
@@ -51,7 +48,7 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		},
 	}
 	cmd.Flags().Int64Var(&budget, "budget", ops.HistoryRecords, "how many records of each topic to read")
-	cmd.Flags().StringVar(&within, "within", ops.HistoryTimeout.String(), "how long to search")
+	durationFlag(cmd, &within, "within", "how long to search; default: 20s")
 	return cmd
 }
 

@@ -74,18 +74,38 @@ func (c *common) answer(v any, err error, table func(w io.Writer), found ...erro
 	return cmp.Or(c.print(v, table), cmp.Or(found...))
 }
 
-// Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
-// seconds. A nil Progress shows nothing.
+// Progress shows the progress of a command that takes long: a line each progressEvery. A nil Progress shows nothing.
 type Progress struct {
-	w        io.Writer
-	what     string
-	terminal bool
-	last     time.Time
+	w    io.Writer
+	what string
+	last time.Time
 }
+
+// progressEvery is how often a Progress is shown.
+const progressEvery = 2 * time.Second
 
 // NewProgress returns a Progress on w.
 func NewProgress(w io.Writer, what string) *Progress {
-	return &Progress{w: w, what: what, terminal: isTerminal(w)}
+	return &Progress{w, what, time.Now()}
+}
+
+// Say says how far the command is.
+func (p *Progress) Say(text string) {
+	if p != nil && time.Since(p.last) >= progressEvery {
+		p.last = time.Now()
+		fmt.Fprintln(p.w, p.what, text)
+	}
+}
+
+// Show says that done of total are done.
+func (p *Progress) Show(done, total int64) { p.Say(fmt.Sprintf("%d/%d", done, total)) }
+
+// progress returns a Progress on stderr, or nil with --quiet.
+func (c *common) progress(what string) *Progress {
+	if c.quiet {
+		return nil
+	}
+	return NewProgress(c.env.Stderr, what)
 }
 
 func isTerminal(w any) bool {
@@ -95,48 +115,4 @@ func isTerminal(w any) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// How often a Progress is shown.
-const (
-	barEvery  = 100 * time.Millisecond
-	lineEvery = 2 * time.Second
-)
-
-// Show shows that done of total are done, with more as additional text.
-func (p *Progress) Show(done, total int64, more string) {
-	if p == nil || total <= 0 {
-		return
-	}
-	every := lineEvery
-	if p.terminal {
-		every = barEvery
-	}
-	now := time.Now()
-	if done < total && now.Sub(p.last) < every {
-		return
-	}
-	p.last = now
-	if p.terminal {
-		const width = 30
-		n := int(min(done*width/total, width))
-		fmt.Fprintf(p.w, "\r%s [%s%s] %d/%d  %s\x1b[K", p.what, strings.Repeat("=", n), strings.Repeat(" ", width-n), done, total, more)
-		return
-	}
-	fmt.Fprintf(p.w, "%s %d/%d  %s\n", p.what, done, total, more)
-}
-
-// End moves to the line below the bar.
-func (p *Progress) End() {
-	if p != nil && p.terminal {
-		fmt.Fprintln(p.w)
-	}
-}
-
-// progress returns a Progress on stderr, or nil with --quiet.
-func (c *common) progress(what string) *Progress {
-	if c.quiet {
-		return nil
-	}
-	return NewProgress(c.env.Stderr, what)
 }

@@ -17,17 +17,9 @@ import (
 	"github.com/orderclose/orderclose/internal/text"
 )
 
-type pauseFlags struct {
-	category, lasting, reason string
-	replace                   bool
-}
-
-func (f *pauseFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&f.category, "category", "", what+" orders of one category only")
-}
-
 func newPause(c *common) *cobra.Command {
-	var f pauseFlags
+	var category, duration, reason string
+	var replace bool
 	cmd := &cobra.Command{
 		Use:   "pause --for DURATION --reason TEXT [--category CATEGORY] [--replace]",
 		Short: "Close no orders for a while",
@@ -54,26 +46,28 @@ purpose. orderclose status shows what is paused.`,
   orderclose pause --category virtual --for 2h --reason "a wrong delay, INC-1235"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			lasting, err := ops.ParsePause(f.lasting)
+			lasting, err := ops.ParsePause(duration)
 			return c.changePauses(ctx, func(s *session) (ended []pausing.Pause, err error) {
-				c.noteCategories(s, f.category)
-				shortened, err := s.Store.Pause(ctx, f.category, lasting, f.reason, f.replace)
+				if _, listed := s.cfg.Delays.ByCategory[category]; category != "" && !listed { // it may be a typo
+					c.note("note: topics.yaml (delays.categories) does not list the category", text.OneLine(category, 100))
+				}
+				shortened, err := s.Store.Pause(ctx, category, lasting, reason, replace)
 				if errors.Is(err, store.ErrNoCategory) || errors.Is(err, pausing.ErrEndsLater) {
 					err = Exit(Refused, err)
 				}
 				return shortened, err
-			}, err, ops.CheckReason(f.reason))
+			}, err, ops.CheckReason(reason))
 		},
 	}
-	f.add(cmd, "pause")
-	cmd.Flags().StringVar(&f.lasting, "for", "", "how long, at most 24h")
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the others on call; up to 500 characters")
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "also replace a pause that ends later")
+	cmd.Flags().StringVar(&category, "category", "", "pause orders of one category only")
+	cmd.Flags().StringVar(&duration, "for", "", "how long, at most 24h")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the others on call; up to 500 characters")
+	cmd.Flags().BoolVar(&replace, "replace", false, "also replace a pause that ends later")
 	return cmd
 }
 
 func newResume(c *common) *cobra.Command {
-	var f pauseFlags
+	var category string
 	cmd := &cobra.Command{
 		Use:   "resume [--category CATEGORY]",
 		Short: "End a pause",
@@ -82,23 +76,13 @@ category. Exits 4 if nothing was paused.`,
 		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changePauses(cmd.Context(), func(s *session) ([]pausing.Pause, error) {
-				ended, err := s.Store.Resume(cmd.Context(), f.category)
+				ended, err := s.Store.Resume(cmd.Context(), category)
 				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
 			})
 		},
 	}
-	f.add(cmd, "resume")
+	cmd.Flags().StringVar(&category, "category", "", "resume orders of one category only")
 	return cmd
-}
-
-// openPauses opens the database. Without one it returns an error that says what to do instead.
-func (c *common) openPauses() (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return nil }, environ.EnvDSN)
-	if err == nil && s.Store == nil {
-		s.Close()
-		err = Exit(Refused, ops.ErrNoPauses)
-	}
-	return s, err
 }
 
 // changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
@@ -113,7 +97,10 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 	if len(errs) > 0 {
 		return Exit(Usage, errors.Join(errs...))
 	}
-	return with(c.openPauses())(func(s *session) error {
+	return with(c.openFor(func(*config.Config) []string { return nil }, environ.EnvDSN))(func(s *session) error {
+		if s.Store == nil {
+			return Exit(Refused, ops.ErrNoPauses)
+		}
 		ended, err := change(s)
 		if err != nil {
 			return err
@@ -135,10 +122,6 @@ func (c *common) changePauses(ctx context.Context, change func(*session) (ended 
 // printPauses prints a line for each pause, which begins with a word.
 func printPauses(w io.Writer, word string, pauses []pausing.Pause) {
 	for _, p := range pauses {
-		what := "all orders"
-		if p.Category != "" {
-			what = "orders of " + text.OneLine(p.Category, 60)
-		}
-		fmt.Fprintf(w, "%s: %s until %s: %s\n", word, what, text.Stamp(p.Until), text.OneLine(p.Reason, 500))
+		fmt.Fprintf(w, "%s: %v\n", word, p)
 	}
 }

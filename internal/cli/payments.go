@@ -120,10 +120,7 @@ Exits 4 if there is no such late payment, 5 if it was resolved before.`,
 			if err != nil || id <= 0 {
 				return Exit(Usage, fmt.Errorf("ID is %q, want a number of orderclose payments late", args[0]))
 			}
-			how := store.Refunded
-			if reopened {
-				how = store.Reopened
-			}
+			how := map[bool]store.LateResolution{false: store.Refunded, true: store.Reopened}[reopened]
 			if refunded == reopened {
 				return Exit(Usage, errors.New("say what became of the money: --refunded or --reopened"))
 			}
@@ -163,7 +160,7 @@ func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how 
 				"Look at the provider whether the customer has paid once or twice. If once, resolve both, and give the money back once.\n", ids(p.PerhapsSame))
 		}
 		if !yes {
-			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes\n", how, id)
+			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes%[3]s\n", how, id, c.same)
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -74,12 +73,6 @@ func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q; want exit 2 and %q", delay, code, out, stderr, want)
 		}
 	}
-}
-
-func TestPlan_AppendsAtMostAsDocumented(t *testing.T) {
-	cfg := config.Default()
-	p := ops.NewTopicsPlan(cfg, 0, nil)
-	expect.That(t, p.AppendsAtMost == 82 && cfg.MaxDelay == orderclose.DefaultMaxDelay, "%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)
 }
 
 func TestDelaysExplain_SaysWhichRuleDecides(t *testing.T) {

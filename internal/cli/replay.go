@@ -88,14 +88,13 @@ func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f r
 	if err != nil {
 		return err
 	}
-	command := f.command(plan)
+	command := f.command(plan) + c.same
 	if !f.yes {
 		return c.print(plan, func(w io.Writer) { printReplayPlan(w, plan, f.rate, command) })
 	}
-	bar := c.progress("replayed")
-	result, err := ops.Replay(ctx, reads.Log{Cluster: s.Kafka}, plan, f.rate, func(done int64) { bar.Show(done, plan.Records, "") })
+	progress := c.progress("replayed")
+	result, err := ops.Replay(ctx, reads.Log{Cluster: s.Kafka}, plan, f.rate, func(done int64) { progress.Show(done, plan.Records) })
 	err = interrupted(ctx, err)
-	bar.End()
 	err = cmp.Or(err, c.print(result, func(w io.Writer) { printReplayed(w, result) }))
 	switch {
 	case errors.Is(err, ops.ErrReplayRefused):

@@ -110,14 +110,14 @@ type failure struct {
 // common holds the flags that all commands have.
 type common struct {
 	env    Env
+	same   string // the flag --config of this command, for those that it prints
 	config string
 	output string
 	quiet  bool
 	debug  bool
-	format string           // of the log; "": EnvLogFormat says it
-	acts   []*cobra.Command // those that change something
-	roles  []pipeline.Role  // that this process runs; none: it is another command
-	traces *otlp.Exporter   // of the roles that run; nil: none
+	format string          // of the log; "": EnvLogFormat says it
+	roles  []pipeline.Role // that this process runs; none: it is another command
+	traces *otlp.Exporter  // of the roles that run; nil: none
 }
 
 // Root returns the production command line, with these rooms, for programs that describe it, such as those that write
@@ -163,6 +163,9 @@ func (c *common) flags(root *cobra.Command) {
 	f.BoolVar(&c.debug, "debug", false, "log more")
 	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+environ.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("config") {
+			c.same = " --config " + text.ShellQuote(c.config)
+		}
 		if (c.output != "jsonl" || cmd.Annotations["jsonl"] == "") && c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
 		}
@@ -182,11 +185,7 @@ func (c *common) logger() *slog.Logger {
 	case c.debug:
 		level = slog.LevelDebug
 	}
-	o := &slog.HandlerOptions{Level: level}
-	handler, err := environ.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, o)
-	if err != nil { // PersistentPreRunE refuses the value
-		handler = slog.NewTextHandler(c.env.Stderr, o)
-	}
+	handler, _ := environ.LogHandler(c.env.Stderr, c.format, c.env.LookupEnv, &slog.HandlerOptions{Level: level}) // PersistentPreRunE has refused errors
 	return slog.New(handler)
 }
 
@@ -203,9 +202,6 @@ type session struct {
 	rooms   []room.Room
 	traces  *otlp.Exporter
 }
-
-// Close closes the clients of the session, also those that were made after a defer of Close.
-func (s *session) Close() { s.Clients.Close() }
 
 // load reads topics.yaml, with the keys of the program's rooms.
 func (c *common) load() (*config.Config, error) {
@@ -277,17 +273,14 @@ func with(s *session, err error) func(run func(*session) error) error {
 	}
 }
 
-// openKafka is like open for commands that need Kafka. The variables of also may be set.
-func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
-	s, err := c.openFor(func(*config.Config) []string { return []string{environ.EnvBrokers} }, also...)
-	return answering(ctx, s, c.withoutKafka(err))
-}
-
-// answering checks that Kafka answers a session that was just opened, if it has Kafka, because later
-// errors only say which request failed.
-func answering(ctx context.Context, s *session, err error) (*session, error) {
-	if err != nil || s.Kafka == nil {
-		return s, err
+// openKafka is like open for commands that need Kafka. It checks that Kafka answers, because later errors only say which request failed.
+func (c *common) openKafka(ctx context.Context) (*session, error) {
+	s, err := c.open(environ.EnvBrokers)
+	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err != nil && v == "" {
+		err = Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := s.Kafka.Ping(ctx); err != nil {
 		s.Close()
@@ -312,14 +305,6 @@ func (c *common) openAnySet(names []string, also ...string) (*session, error) {
 // readAny is for the commands that show the verdict: they need Kafka or the database.
 func (c *common) readAny(run func(*session) error) error {
 	return with(c.openAnySet([]string{environ.EnvBrokers, environ.EnvDSN}, environ.EnvRedis))(run)
-}
-
-// withoutKafka adds to an error of a command that needs Kafka what it needs Kafka for, if no Kafka is named.
-func (c *common) withoutKafka(err error) error {
-	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err == nil || v != "" || codeOf(err) != int(Usage) {
-		return err
-	}
-	return Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 }
 
 // connect makes clients of the servers, beside those that the session has.

@@ -221,7 +221,7 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	if listens {
 		all.Go(func() {
 			defer cancel()
-			served = pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
+			served = pipeline.Serve(ctx, s.servers.Listen, a.Handler(environ.OnLoopback(s.servers.Listen)), s.logger)
 		})
 	}
 	<-ctx.Done()
@@ -237,12 +237,6 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	case <-time.After(stopTimeout):
 		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
-}
-
-// onLoopback reports whether only this machine can reach the listener. Profiles are served
-// only then.
-func onLoopback(listen string) bool {
-	return strings.HasPrefix(listen, "127.") || strings.HasPrefix(listen, "localhost:") || strings.HasPrefix(listen, "[::1]:")
 }
 
 func newConsole(c *common) *cobra.Command {

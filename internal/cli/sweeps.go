@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/text"
 )
 
@@ -45,7 +45,7 @@ A pass that was killed has no record.`,
 				ctx, cancel := context.WithTimeout(cmd.Context(), statusTimeout)
 				defer cancel()
 				read, err := s.pipeline().Sweeps(ctx, limit)
-				return c.answer(read, err, sweepsOutput{read}.table)
+				return c.answer(read, err, func(w io.Writer) { printSweeps(w, read.Sweeps) })
 			})
 		},
 	}
@@ -53,19 +53,14 @@ A pass that was killed has no record.`,
 	return cmd
 }
 
-// sweepsOutput is the output of sweeps.
-type sweepsOutput struct {
-	ops.Sweeps
-}
-
-// table prints a line for each record, and why some did not finish.
-func (o sweepsOutput) table(w io.Writer) {
-	if len(o.Sweeps.Sweeps) == 0 {
+// printSweeps prints a line for each record, and why some did not finish.
+func printSweeps(w io.Writer, all []control.Sweep) {
+	if len(all) == 0 {
 		fmt.Fprintln(w, "no compensation of the last week has a record: no compensator with Kafka has finished one")
-	} else {
-		fmt.Fprintln(w, "started\twhy\tfound\tclosed\tmissed\tafter pause\tafter failure\tmeanwhile\tleft\tfailed\ttook\tlock\tby")
+		return
 	}
-	for _, s := range o.Sweeps.Sweeps {
+	fmt.Fprintln(w, "started\twhy\tfound\tclosed\tmissed\tafter pause\tafter failure\tmeanwhile\tleft\tfailed\ttook\tlock\tby")
+	for _, s := range all {
 		fmt.Fprintf(w, "%s\t%s", text.Stamp(s.StartedAt), text.OneLine(string(s.Why), 20))
 		for _, n := range []int{s.Found, s.Closed, s.Missed, s.AfterPause, s.AfterFailure, s.AlreadyPaid + s.AlreadyClosed,
 			s.Paused + s.Excluded + s.NotDue + s.PaymentPending, s.Failed} {
@@ -73,7 +68,13 @@ func (o sweepsOutput) table(w io.Writer) {
 		}
 		fmt.Fprintf(w, "\t%v\t%s\t%s\n", time.Duration(s.TookMillis)*time.Millisecond, text.OneLine(s.Lock, 20), text.OneLine(s.Holder, 60))
 	}
-	o.printErrors(w)
+	heading := "\n"
+	for _, s := range all {
+		if s.Error != "" {
+			fmt.Fprintf(w, "%sthat of %s did not finish: %s\n", heading, text.Stamp(s.StartedAt), text.OneLine(s.Error, 500))
+			heading = ""
+		}
+	}
 }
 
 // tally formats a count. Zero is a dash, so that other counts stand out.
@@ -82,14 +83,4 @@ func tally(n int) string {
 		return "-"
 	}
 	return strconv.Itoa(n)
-}
-
-func (o sweepsOutput) printErrors(w io.Writer) {
-	heading := "\n"
-	for _, s := range o.Sweeps.Sweeps {
-		if s.Error != "" {
-			fmt.Fprintf(w, "%sthat of %s did not finish: %s\n", heading, text.Stamp(s.StartedAt), text.OneLine(s.Error, 500))
-			heading = ""
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -32,12 +33,8 @@ func sampleSweeps() control.State {
 }
 
 func TestSweeps_Tables(t *testing.T) {
-	golden(t, "sweeps", sweepsOutput{ops.NewSweeps(sampleSweeps(), 0)}.table)
-	golden(t, "sweeps_nothing", sweepsOutput{ops.NewSweeps(control.State{}, 24)}.table)
-}
-
-func TestSweeps_Limit(t *testing.T) {
-	golden(t, "sweeps_limit", sweepsOutput{ops.NewSweeps(sampleSweeps(), 2)}.table)
+	golden(t, "sweeps", func(w io.Writer) { printSweeps(w, sampleSweeps().Sweeps) })
+	golden(t, "sweeps_nothing", func(w io.Writer) { printSweeps(w, nil) })
 }
 
 func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
@@ -73,6 +70,10 @@ func TestCompensate_Table(t *testing.T) {
 		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
 	}
 	golden(t, "compensate", func(w io.Writer) { printReport(w, r, &config.Config{}, 0) })
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := sweptError(cut, r, cut.Err())
+	expect.That(t, codeOf(err) == int(Partly) && strings.Contains(err.Error(), "interrupted; "), "a pass that was cut off: exit %d, %v", codeOf(err), err)
 }
 
 func TestCompensate_ADryRunAsksNoPaymentProvider(t *testing.T) {

@@ -98,7 +98,7 @@ func (c *common) topicsApply(ctx context.Context, wait time.Duration, change []s
 		Fixed []kafka.Finding `json:"fixed"`
 		Left  []kafka.Finding `json:"left"`
 	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
-	return cmp.Or(err, c.print(result, func(w io.Writer) {
+	return cmp.Or(exitIf(err != nil && len(fixed) > 0, Partly, "%w", err), err, c.print(result, func(w io.Writer) {
 		if len(fixed)+len(left) == 0 && err == nil {
 			fmt.Fprintln(w, "nothing to do")
 		}

@@ -39,6 +39,25 @@ func TestTopicsApply_RepeatsWhatAHalfStartedBrokerRefuses(t *testing.T) {
 	expect.That(t, len(applied.Fixed) == 6 && strings.Contains(stderr, "topics apply failed, will retry"), "created %v\n%s", applied.Fixed, stderr)
 }
 
+func TestTopicsApply_ExitsWith6AfterAPart(t *testing.T) {
+	r := newRig(t)
+	asked := 0
+	r.broker.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.broker.KeepControl()
+		if asked++; asked < 3 {
+			return nil, nil, false
+		}
+		res, topic := req.ResponseKind().(*kmsg.CreateTopicsResponse), kmsg.NewCreateTopicsResponseTopic()
+		topic.Topic, topic.ErrorCode = req.(*kmsg.CreateTopicsRequest).Topics[0].Topic, kerr.TopicAuthorizationFailed.Code
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true
+	})
+	out, stderr, code := r.cli("topics", "apply")
+	expect.That(t, code == int(Partly) && strings.Count(out, "fixed") == 2 && strings.Contains(stderr, "order-close"), "exit %d:\n%s%s", code, out, stderr)
+	out, stderr, code = r.cli("topics", "apply")
+	expect.That(t, code == int(Failed) && out == "", "with nothing fixed, exit %d:\n%s%s", code, out, stderr)
+}
+
 func TestWait_TheErrorNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	file := topicsYAML(t, "buckets: [10s]\n")

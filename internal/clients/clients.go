@@ -71,8 +71,8 @@ func Connect(s environ.Servers, db Database, cfg *config.Config, logger *slog.Lo
 	return c, nil
 }
 
-// Close closes the clients.
-func (c Clients) Close() {
+// Close closes the clients, also those that were made after a defer of Close.
+func (c *Clients) Close() {
 	if c.Kafka != nil {
 		c.Kafka.Close()
 	}

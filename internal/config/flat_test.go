@@ -128,6 +128,9 @@ func schemaOfSection(fields []field) schema {
 	return section
 }
 
+// durationPattern matches each text that ParseDuration accepts, and hardly any other.
+const durationPattern = `^(?:[0-9]+d|[+]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:ns|us|µs|μs|ms|s|m|h))(?:(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:ns|us|µs|μs|ms|s|m|h))*$`
+
 func schemaOf(f field) (all schema) {
 	has := func(tag string) bool { _, has := f.tag.Lookup(tag); return has }
 	duration, scalar := schema{"type": "string", "pattern": durationPattern}, schema{"type": []string{"string", "integer"}}

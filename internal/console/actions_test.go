@@ -165,7 +165,8 @@ func TestSweeps_ShowsEachCompensation(t *testing.T) {
 		must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
 	}
 	page := r.open("/sweeps")
-	contains(t, page, "host/17", "the database is away", "&lt;b&gt;host", "later", "in the last 7 days, by kind: 6", "after_pause")
+	contains(t, page, "host/17", "the database is away", "&lt;b&gt;host", "later",
+		`data-label="Missed">3<`, `data-label="After a pause">2<`, `data-label="Not closed">1<`)
 	contains(t, r.open("/"), `data-kind="sweep_failed"`, "has closed 3 orders that the pipeline had missed")
 }
 

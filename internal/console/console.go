@@ -3,8 +3,8 @@
 //	c, err := console.New(console.Options{Pipeline: pipeline, …})
 //	http.Serve(listener, c.Handler())
 //
-// Pages are HTML that the server renders, and work without scripts. With scripts, the open page is
-// kept up to date by server-sent events. The pages show what internal/ops returns, as the commands do; this package only renders it.
+// Pages are HTML that the server renders, and work without scripts. With scripts, the open page Now asks
+// each 5 s for what has changed. The pages show what internal/ops returns, as the commands do; this package only renders it.
 //
 // A page never waits long for a server. If a server does not answer, the page shows the last answer and
 // its age, the error, and when the error began.
@@ -12,13 +12,11 @@
 //	console.go    the routes
 //	page.go       rendering a page, in the language of the browser
 //	texts.go      the catalogue of all texts, texts.yaml
-//	chart.go      charts, as SVG
 //	history.go    rates, and what waited in the last hours
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
 //	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	actions.go    actions that a person confirms
-//	live.go       server-sent events; static/live.js shares them among the tabs of a browser
 //	templates, static    HTML, style and script
 package console
 
@@ -58,7 +56,7 @@ type Options struct {
 // Console serves the console. Make it with New.
 type Console struct {
 	o      Options
-	ctx    context.Context // of fetches and live updates; ends with Close
+	ctx    context.Context // of fetches; ends with Close
 	cancel context.CancelFunc
 	gate   *access.Gate
 
@@ -70,7 +68,6 @@ type Console struct {
 	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
 	following sync.WaitGroup        // of letters and of the history
-	live      liveCount
 	first     firstSeen
 }
 
@@ -90,12 +87,14 @@ func New(o Options) (*Console, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
 	if c.gate, err = access.New(access.Options{
-		Settings: o.Settings, Refuse: c.serveRefusal, Public: []string{"/static/"}, Logger: o.Logger,
+		Settings: o.Settings, Refuse: c.serveRefusal, Logger: o.Logger,
 	}); err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.makeQuestions()
+	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, o.Checks...)
+	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
+		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 	if o.Kafka != nil {
 		c.control = control.New(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
@@ -109,7 +108,7 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// Close ends live updates, requests to the servers, and actions that are being carried out; what these
+// Close ends requests to the servers, and actions that are being carried out; what these
 // have done stays done. It returns when the actions have ended.
 func (c *Console) Close() {
 	c.cancel()
@@ -120,13 +119,6 @@ func (c *Console) Close() {
 
 // waitFirst is how long a page waits for the first answer of a server.
 const waitFirst = 5 * time.Second
-
-// makeQuestions makes the questions, whose answers all open pages share.
-func (c *Console) makeQuestions() {
-	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, c.o.Checks...)
-	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
-		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
-}
 
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
@@ -161,7 +153,7 @@ func (c *Console) Handler() http.Handler {
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),
 		"POST /zone":                             c.keepChoice(zoneCookie, "zone", func(value string) string { return zoneNamed(value).String() }),
 		"GET /live":                              c.serveLive,
-		"GET /static/{name}":                     c.serveStatic,
+		"GET /static/{name}":                     http.FileServerFS(files).ServeHTTP,
 		"/":                                      c.serveNotFound,
 	} {
 		mux.HandleFunc(pattern, c.formed(serve))

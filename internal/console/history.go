@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,25 +18,22 @@ const (
 	maxSamples  = 240
 )
 
-// sample is the state of the pipeline at one moment.
-type sample struct {
-	At      time.Time
-	Created float64 // a second: new orders and retries, not the hops from bucket to bucket
-	Handled float64 // a second, by the closers, also of copies
-	Waiting float64 // in all topics
-	Overdue float64 // in seconds
+// historyLine is a line over the time of the history. Of a rate only the differences count. They are shown per minute: most shops have less than an
+// order each second.
+type historyLine struct {
+	key  string // of its name in the catalogue
+	rate bool
+	of   func(reading) float64
 }
 
-// value returns the value of a line.
-func (s sample) value(line int) float64 {
-	return []float64{s.Created, s.Handled, s.Waiting, s.Overdue}[line]
+// charts are the lines that share a chart. Created are new orders and retries, not the hops from bucket to bucket; handled is what the closers
+// have settled, also copies; waiting is in all topics, and overdue in seconds.
+var charts = [][]historyLine{
+	{{"history.created", true, func(r reading) float64 { return float64(r.created) }},
+		{"history.handled", true, func(r reading) float64 { return float64(r.handled) }}},
+	{{"waiting", false, func(r reading) float64 { return float64(r.waiting) }}},
+	{{"overdue", false, func(r reading) float64 { return r.overdue }}},
 }
-
-// lineKeys are the names of the lines in the catalogue; charts are the lines that share a chart.
-var (
-	lineKeys = []string{"history.created", "history.handled", "waiting", "overdue"}
-	charts   = [][]int{{0, 1}, {2}, {3}}
-)
 
 // reading is what one status says. Created and handled are totals since some time, of which only differences count. A hop from
 // bucket to bucket changes created only for a moment.
@@ -46,7 +44,7 @@ type reading struct {
 	overdue          float64
 }
 
-// history is the samples of the last hours, the oldest first.
+// history has the readings of the last hours, the oldest first.
 type history struct {
 	mu   sync.Mutex
 	kept []reading
@@ -88,27 +86,6 @@ func (h *history) add(s backlog.Status, topics config.Topics) {
 	h.kept = append(h.kept[max(0, len(h.kept)+1-maxSamples):], one)
 }
 
-// samples returns what the readings say; nothing before there are two, because one has no rates. The first sample has the rates of the
-// second.
-func (h *history) samples() []sample {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.kept) < 2 {
-		return nil
-	}
-	samples := make([]sample, len(h.kept))
-	for i, r := range h.kept {
-		from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
-		seconds := to.at.Sub(from.at).Seconds()
-		samples[i] = sample{At: r.at, Created: float64(to.created-from.created) / seconds, Handled: float64(to.handled-from.handled) / seconds,
-			Waiting: float64(r.waiting), Overdue: r.overdue}
-	}
-	return samples
-}
-
-// rates are how many of the first lines are per second. They are shown per minute: most shops have less than an order each second.
-const rates = 2
-
 // trend is a small chart of lines over the time of the history.
 type trend struct {
 	From, To time.Time
@@ -123,31 +100,44 @@ type trendLine struct {
 	Points string
 }
 
-// trends returns the charts of the history; none without samples.
-func trends(samples []sample) (all []trend) {
-	if len(samples) == 0 {
+// trends returns the charts of the history; none before there are two readings, because one has no rates.
+func (h *history) trends() (all []trend) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.kept) < 2 {
 		return nil
 	}
-	first, last := samples[0].At, samples[len(samples)-1].At
+	first, last := h.kept[0].at, h.kept[len(h.kept)-1].at
 	for _, lines := range charts {
-		t, scale := trend{From: first, To: last}, 1.0
-		if lines[0] < rates {
-			scale, t.Most = 60, 1 // a line of less than one a minute is at the bottom
+		t, values := trend{From: first, To: last}, make([][]float64, len(lines))
+		if lines[0].rate {
+			t.Most = 1 // a line of less than one a minute is at the bottom
 		}
-		for _, l := range lines {
-			for _, s := range samples {
-				t.Most = max(t.Most, scale*s.value(l))
-			}
+		for i, l := range lines {
+			values[i] = h.values(l)
+			t.Most = max(t.Most, slices.Max(values[i]))
 		}
-		for _, l := range lines {
-			line := trendLine{Key: lineKeys[l]}
-			for _, s := range samples {
-				line.Last = max(0, scale*s.value(l))
-				line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(s.At.Sub(first))/float64(last.Sub(first)), 100-100*line.Last/max(t.Most, 1e-9))
+		for i, l := range lines {
+			line := trendLine{Key: l.key, Last: values[i][len(h.kept)-1]}
+			for n, v := range values[i] {
+				line.Points += fmt.Sprintf("%.0f,%.0f ", 1000*float64(h.kept[n].at.Sub(first))/float64(last.Sub(first)), 100-100*v/max(t.Most, 1e-9))
 			}
 			t.Lines = append(t.Lines, line)
 		}
 		all = append(all, t)
 	}
 	return all
+}
+
+// values returns the values of a line, none below 0. The first rate is that of the second reading.
+func (h *history) values(l historyLine) (values []float64) {
+	for i, r := range h.kept {
+		v := l.of(r)
+		if l.rate {
+			from, to := h.kept[max(0, i-1)], h.kept[max(1, i)]
+			v = (l.of(to) - l.of(from)) / to.at.Sub(from.at).Minutes()
+		}
+		values = append(values, max(0, v))
+	}
+	return values
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // look is a status of one delay topic and the close topic.
@@ -29,20 +29,17 @@ func TestHistory_HasRatesFromWhatWaitsAndFromEnds(t *testing.T) {
 	for i := range int64(4) {
 		h.add(look(at.Add(time.Duration(i)*time.Minute), 1000+300*i, 5000+1800*i, 7, 100+300*i, float64(i)), named)
 	}
-	samples := h.samples()
-	last := samples[3]
-	must.That(t, len(samples) == 4 && last.Waiting == 1907 && last.Overdue == 3 && last.Created == 10 && last.Handled == 5, "%+v", last)
-	all := trends(samples)
+	all := h.trends()
 	if rates := all[0]; len(all) != 3 || rates.Lines[0].Last != 600 || rates.Lines[1].Last != 300 || rates.Most != 600 ||
 		rates.Lines[1].Points != "0,50 333,50 667,50 1000,50 " {
 		t.Errorf("%+v", all)
 	}
 	expect.That(t, all[1].Lines[0].Last == 1907 && all[2].Lines[0].Points == "0,100 333,67 667,33 1000,0 ", "%+v", all)
 	h.kept = h.kept[:1]
-	expect.That(t, trends(h.samples()) == nil, "one reading has no rate")
-	few := 0.002 // an order each eight minutes
-	slow := trends([]sample{{At: samples[0].At, Created: few}, {At: samples[1].At, Created: few}})[0]
-	expect.That(t, slow.Most == 1 && slow.Lines[0].Last == 60*few && slow.Lines[0].Points == "0,88 1000,88 ", "%+v", slow)
+	expect.That(t, h.trends() == nil, "one reading has no rate")
+	h.kept = []reading{{at: at}, {at: at.Add(8 * time.Minute), created: 1}}
+	slow := h.trends()[0]
+	expect.That(t, slow.Most == 1 && slow.Lines[0].Last == 0.125 && slow.Lines[0].Points == "0,88 1000,88 ", "%+v", slow)
 }
 
 // While a page is open a status comes each ten seconds: the newest is shown at once, and one a minute is kept.
@@ -53,16 +50,16 @@ func TestHistory_IsBounded(t *testing.T) {
 		h.add(look(at.Add(time.Duration(i)*10*time.Second), 1, 1, 1, 1, 0), named)
 		h.add(look(at.Add(time.Duration(i)*10*time.Second+time.Second), 1, 1, 1, 1, 0), named) // after an action
 	}
-	samples := h.samples()
-	if n := len(samples); n != maxSamples || samples[n-2].At.Sub(samples[n-3].At) != sampleEvery || at.Add(7*time.Hour).Sub(samples[n-1].At) > 11*time.Second {
-		t.Errorf("%d samples; the newest: %+v", n, samples[n-3:])
+	kept := slices.Clone(h.kept)
+	if n := len(kept); n != maxSamples || kept[n-2].at.Sub(kept[n-3].at) != sampleEvery || at.Add(7*time.Hour).Sub(kept[n-1].at) > 11*time.Second {
+		t.Errorf("%d readings; the newest: %+v", n, kept[n-3:])
 	}
 	unread := look(at.Add(8*time.Hour), 1, 1, 1, 1, 0)
 	unread.Topics[0].Partitions[0] = backlog.PartitionStatus{Problem: "no leader"}
 	h.add(unread, named)
 	unread.Topics[0] = backlog.TopicStatus{Topic: "delay_1m", Problem: "no such topic"}
 	h.add(unread, named)
-	expect.Equal(t, h.samples()[maxSamples-1].At, samples[maxSamples-1].At, "what could not be read counts as 0")
+	expect.Equal(t, h.kept[maxSamples-1].at, kept[maxSamples-1].at, "what could not be read counts as 0")
 }
 
 func TestNow_ShowsTheLastHours(t *testing.T) {

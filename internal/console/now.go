@@ -21,11 +21,8 @@ type nowData struct {
 	Pauses  []pausing.Pause
 	Hours   []overdue.Hour // of the compensations, newest first
 	Verdict health.Verdict
-	History []sample
+	Trends  []trend // the charts of the last hours
 }
-
-// Trends returns the charts of the last hours.
-func (d nowData) Trends() []trend { return trends(d.History) }
 
 // TitleOf returns the title of the page at a path.
 func (p page) TitleOf(path string) string {
@@ -38,7 +35,7 @@ func (c *Console) now(ctx context.Context) (d nowData) {
 	d.Status, d.Overdue = health.KafkaCheck.Of(facts), ops.OverdueCheck.Of(facts)
 	d.Pauses, d.Hours = ops.PausesCheck.Of(facts).Value, ops.HoursCheck.Of(facts).Value.Hours
 	c.remember(d.Status)
-	d.History, d.Verdict = c.trend.samples(), health.Judge(facts)
+	d.Trends, d.Verdict = c.trend.trends(), health.Judge(facts)
 	c.first.mark(d.Verdict.Problems, facts.Now)
 	return d
 }
@@ -76,12 +73,11 @@ func (f *firstSeen) mark(all []health.Problem, now time.Time) {
 	}
 }
 
-func (c *Console) nowPage(r *http.Request) page {
-	p := c.newPage(r, "now", c.now(r.Context()))
-	p.Live = nowInterval
-	return p
+func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
+	c.render(w, r, http.StatusOK, c.newPage(r, "now", c.now(r.Context())))
 }
 
-func (c *Console) serveNow(w http.ResponseWriter, r *http.Request) {
-	c.render(w, r, http.StatusOK, c.nowPage(r))
+// serveLive serves the part of the page Now that changes, for which an open page asks each 5 s.
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request) {
+	c.renderPart(w, r, http.StatusOK, c.newPage(r, "now", c.now(r.Context())), "live")
 }

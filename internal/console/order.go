@@ -27,7 +27,9 @@ func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
 	if err := orderclose.ValidateID(d.ID); err != nil {
 		d.Invalid, status = err.Error(), http.StatusBadRequest
 	} else {
-		h := c.history(r.Context(), d.ID)
+		ctx, cancel := context.WithTimeout(r.Context(), ops.HistoryTimeout)
+		defer cancel()
+		h := c.pipeline().History(ctx, d.ID, ops.HistoryRecords)
 		if d.History = &h; !h.Known() {
 			status = http.StatusNotFound
 		}
@@ -42,10 +44,4 @@ func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.render(w, r, status, c.newPage(r, "order", d))
-}
-
-func (c *Console) history(ctx context.Context, id string) ops.History {
-	ctx, cancel := context.WithTimeout(ctx, ops.HistoryTimeout)
-	defer cancel()
-	return c.pipeline().History(ctx, id, ops.HistoryRecords)
 }

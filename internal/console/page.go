@@ -3,14 +3,10 @@ package console
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"html/template"
 	"math"
-	"mime"
 	"net/http"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -35,7 +31,6 @@ type page struct {
 	Lang string
 	Zone *time.Location // of the moments on the page; nil: UTC
 	Path string         // of the request, below the base path: where a form returns to
-	Live time.Duration  // the time between two live updates; 0: the page has none
 	Data any            // of the page
 	User access.Identity
 }
@@ -78,11 +73,6 @@ func (p page) Title() string {
 // Base returns the beginning of each path.
 func (p page) Base() string { return p.c.o.Settings.BasePath }
 
-// Asset returns the path of a file of static. It changes when the file does.
-func (p page) Asset(name string) string {
-	return p.Base() + "/static/" + name + "?v=" + assets()[name].version
-}
-
 // Version returns the version of the program.
 func (p page) Version() string { return p.c.o.Version }
 
@@ -93,12 +83,6 @@ func (page) Navigation() []navigation {
 }
 
 type navigation struct{ Name, Path string }
-
-// LivePath returns where the page gets its updates.
-func (p page) LivePath() string {
-	// Tabs share what has the same path, and their cookies say in which language and zone.
-	return p.Base() + "/live?in=" + p.Lang + "," + url.QueryEscape(p.ZoneName())
-}
 
 // Languages returns the languages that the page can be shown in.
 func (page) Languages() []string { return languages }
@@ -218,18 +202,18 @@ func (c *Console) newPage(r *http.Request, name string, data any) page {
 	if cookie, err := r.Cookie(languageCookie); err == nil {
 		chosen = cookie.Value
 	}
-	zone := zoneOf(r)
-	if in, at, both := strings.Cut(r.URL.Query().Get("in"), ","); both { // the updates of a page are in its language and zone
-		chosen, zone = in, zoneNamed(at)
-	}
-	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zone, Path: r.URL.Path, Data: data,
+	return page{c: c, Name: name, Lang: languageOf(chosen, r.Header.Get("Accept-Language")), Zone: zoneOf(r), Path: r.URL.Path, Data: data,
 		User: access.From(r.Context())}
 }
 
-// render writes a page, whole or not at all.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, p page) {
+	c.renderPart(w, r, status, p, "layout.html")
+}
+
+// renderPart writes a part of a page, whole or not at all. The part layout.html is the page.
+func (c *Console) renderPart(w http.ResponseWriter, r *http.Request, status int, p page, part string) {
 	var body bytes.Buffer
-	if err := templates()[p.Name].ExecuteTemplate(&body, "layout.html", p); err != nil {
+	if err := templates()[p.Name].ExecuteTemplate(&body, part, p); err != nil {
 		c.o.Logger.Error("render a page", "page", p.Name, "err", err)
 		http.Error(w, "this page cannot be shown; the log of the console has the reason", http.StatusInternalServerError)
 		return
@@ -295,34 +279,4 @@ func localPath(p string) string {
 		return "/"
 	}
 	return path.Clean(p)
-}
-
-// asset is a file of static.
-type asset struct {
-	data          []byte
-	kind, version string
-}
-
-// assets returns the files of static by name. Programs that show no page do not hash them.
-var assets = sync.OnceValue(func() map[string]asset {
-	all := map[string]asset{}
-	list, _ := files.ReadDir("static") // embedded: there are no errors
-	for _, f := range list {
-		data, _ := files.ReadFile("static/" + f.Name())
-		sum := sha256.Sum256(data)
-		all[f.Name()] = asset{data: data, kind: mime.TypeByExtension(path.Ext(f.Name())), version: hex.EncodeToString(sum[:6])}
-	}
-	return all
-})
-
-func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets()[r.PathValue("name")]
-	if !ok {
-		c.serveNotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", a.kind)
-	w.Header().Set("ETag", `"`+a.version+`"`)
-	w.Header().Set("Cache-Control", "max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
 }

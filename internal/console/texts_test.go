@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -28,6 +27,7 @@ import (
 var (
 	textKey = regexp.MustCompile(`\.T "([^"]+)"|(?:Away|Problem) "([^"]+)"|"((?:server|now|error|verdict|problem)\.[a-z_]+)"`)
 	verb    = regexp.MustCompile(`%[sd]`)
+	refusal = regexp.MustCompile(`Refusal\{http\.\w+, "(\w+)"`)
 )
 
 // kinds returns the kinds of findings that people see.
@@ -61,7 +61,9 @@ func computed() (keys []string) {
 	for name := range templates() {
 		keys = append(keys, name+".title")
 	}
-	keys = append(keys, lineKeys...)
+	for _, l := range slices.Concat(charts...) {
+		keys = append(keys, l.key)
+	}
 	for _, kind := range []string{kindRedrive, kindDiscard, kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
@@ -74,8 +76,12 @@ func computed() (keys []string) {
 	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
 		keys = append(keys, "state."+s.String())
 	}
-	for _, r := range access.Reasons() {
-		keys = append(keys, "refusal."+string(r))
+	source, err := os.ReadFile("access/refusal.go")
+	if err != nil {
+		panic(err)
+	}
+	for _, m := range refusal.FindAllStringSubmatch(string(source), -1) {
+		keys = append(keys, "refusal."+m[1])
 	}
 	for key := range texts() { // of page.Word
 		for _, group := range []string{"sweeps.why.", "payments.source.", "where."} {
@@ -91,7 +97,7 @@ func computed() (keys []string) {
 		keys = append(keys, "letters."+kind)
 	}
 	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
-		"sweeps.chart", "role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
+		"role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
 }
 

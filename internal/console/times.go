@@ -79,18 +79,13 @@ func (p page) Tick(t time.Time, layout string) string { return p.in(t).Format(la
 // Machine formats a moment for the attribute datetime.
 func (page) Machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// momentFields are the fields of forms that have a moment.
-var momentFields = []string{"since"}
-
-// inUTC returns the fields of a form with each moment in UTC. A moment that has no offset is in the zone.
+// inUTC returns the fields of a form with the moments of the field since in UTC. A moment that has no offset is in the zone.
 // A text that is no moment stays as it is, so that the form can be shown again.
 func inUTC(fields url.Values, zone *time.Location) url.Values {
 	fields = maps.Clone(fields)
-	for _, name := range momentFields {
-		for i, value := range fields[name] {
-			if t, err := momentIn(zone, name, value); err == nil { //mutant:console-time-utc
-				fields[name] = slices.Replace(slices.Clone(fields[name]), i, i+1, t.Format(time.RFC3339Nano))
-			}
+	for i, value := range fields["since"] {
+		if t, err := momentIn(zone, "since", value); err == nil { //mutant:console-time-utc
+			fields["since"] = slices.Replace(slices.Clone(fields["since"]), i, i+1, t.Format(time.RFC3339Nano))
 		}
 	}
 	return fields
@@ -98,7 +93,7 @@ func inUTC(fields url.Values, zone *time.Location) url.Values {
 
 // Typed returns the value of a field of a form, a moment with the offset of the page's zone.
 func (p page) Typed(name, value string) string {
-	if t, err := moment(name, value); err == nil && value != "" && slices.Contains(momentFields, name) {
+	if t, err := moment(name, value); err == nil && value != "" && name == "since" {
 		return p.in(t).Format(time.RFC3339Nano)
 	}
 	return p.Clean(value)

@@ -220,7 +220,7 @@ func redrive(f Filter) Options {
 
 func (f *fakeLog) pending(t *testing.T) string {
 	t.Helper()
-	_, x, err := f.topic().List(t.Context(), Filter{}, false, 0)
+	x, err := f.topic().List(t.Context(), Filter{}, false)
 	must.Do(t, err)
 	counts := x.Pending()
 	for cause, n := range counts {

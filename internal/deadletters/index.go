@@ -2,12 +2,14 @@ package deadletters
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -35,6 +37,17 @@ func (c Counts) Total() (n int) {
 		n += of
 	}
 	return n
+}
+
+// Text lists the numbers, such as "3 failed, 1 not_found". It escapes the causes, which any program may write.
+func (c Counts) Text() string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(c)) {
+		if n := c[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text.OneLine(cmp.Or(cause, "without a cause"), maxName)))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Index has the pending dead letters, without their records. Its caller passes it the records of the topic, in order
@@ -91,12 +104,12 @@ func (x *Index) add(l Letter) {
 	x.letters[l.At] = &l
 }
 
-// cut returns at most the first n bytes of a text, in memory of their own.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
+// cut returns at most the first n bytes of s, in memory of their own.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return strings.Clone(text[:n])
+	return strings.Clone(s[:n])
 }
 
 // label returns the name under which a cause is counted.

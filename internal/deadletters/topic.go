@@ -26,8 +26,6 @@ type Log interface {
 type Topic struct {
 	Log  Log
 	Name string
-	// Progress, if not nil, is called with the number of offsets read and the total.
-	Progress func(done, total int64)
 
 	most int // of the letters of an Index; 0: maxLetters
 }
@@ -109,21 +107,14 @@ func (t *Topic) index(ctx context.Context, f Filter, x *Index) ([]reads.Span, *I
 		return nil, nil, err
 	}
 	for todo := spans; len(todo) > 0; todo = rest(spans, x.again()) {
-		total, done := reads.TotalLen(todo), int64(0)
 		for _, s := range todo {
-			before := done
 			err := t.read(ctx, s, func(batch []wire.Message) error {
 				x.read(s.Partition, batch, f)
-				if t.Progress != nil {
-					done = before + batch[len(batch)-1].Offset + 1 - s.First
-					t.Progress(done, total)
-				}
 				return nil
 			})
 			if err != nil {
 				return nil, nil, err
 			}
-			done = before + s.Len()
 		}
 	}
 	return spans, x, nil
@@ -177,17 +168,10 @@ func (t *Topic) Find(ctx context.Context, at Position) (found *Letter, err error
 	return found, err
 }
 
-// List returns the oldest dead letters of the filter, without their records, and an index of all that it has room for. limit
-// bounds the list; 0: no bound. With resolved the list includes resolved dead letters.
-func (t *Topic) List(ctx context.Context, f Filter, resolved bool, limit int) (letters []Letter, x *Index, err error) {
-	if _, x, err = t.index(ctx, f, newIndex(resolved, cmp.Or(t.most, maxLetters))); err != nil {
-		return nil, nil, err
-	}
-	letters = x.Letters(Filter{})
-	if limit > 0 {
-		letters = letters[:min(limit, len(letters))]
-	}
-	return letters, x, nil
+// List returns an index of the dead letters of the filter that it has room for, the oldest. With resolved it includes resolved dead letters.
+func (t *Topic) List(ctx context.Context, f Filter, resolved bool) (*Index, error) {
+	_, x, err := t.index(ctx, f, newIndex(resolved, cmp.Or(t.most, maxLetters)))
+	return x, err
 }
 
 // read reads a span. It skips records that retention deletes meanwhile, and damaged ones: they can be neither shown nor sent.

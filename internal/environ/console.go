@@ -79,12 +79,12 @@ func ReadConsole(lookup func(string) (string, bool)) (Console, error) {
 // user, and actions need a name everywhere.
 func (c Console) Check() error {
 	var e environment
-	e.refuse(!c.OnLoopback() && (c.UserHeader == "" || len(c.Proxies) == 0),
+	e.refuse(!OnLoopback(c.Listen) && (c.UserHeader == "" || len(c.Proxies) == 0),
 		"%s is not on the loopback, and everybody could open the console; let a proxy sign users in, and set %s and %s, or listen on %s",
 		EnvConsoleListen, EnvConsoleProxies, EnvConsoleUserHeader, DefaultConsoleListen)
-	e.refuse(c.OnLoopback() && len(c.Proxies) > 0 && c.UserHeader == "",
+	e.refuse(OnLoopback(c.Listen) && len(c.Proxies) > 0 && c.UserHeader == "",
 		"%s is set, and everybody whom a proxy lets in could open the console; set %s, or unset it", EnvConsoleProxies, EnvConsoleUserHeader)
-	e.refuse(c.OnLoopback() && c.UserHeader != "" && len(c.Proxies) == 0,
+	e.refuse(OnLoopback(c.Listen) && c.UserHeader != "" && len(c.Proxies) == 0,
 		"%s is set, but no proxy may set the header; list the proxies' addresses in %s, such as 10.0.0.7,10.1.0.0/16",
 		EnvConsoleUserHeader, EnvConsoleProxies)
 	e.refuse(!c.ReadOnly() && c.UserHeader == "", "%s is set, but nobody is known by name; set %s", EnvConsoleOperators, EnvConsoleUserHeader)
@@ -94,10 +94,10 @@ func (c Console) Check() error {
 // ReadOnly reports whether nobody may change data.
 func (c Console) ReadOnly() bool { return c.RoleHeader == "" && len(c.Operators) == 0 }
 
-// OnLoopback reports whether only this machine can connect to Listen. A name other than
+// OnLoopback reports whether only this machine can connect to a listener. A name other than
 // localhost counts as outside, whatever it resolves to.
-func (c Console) OnLoopback() bool {
-	host, _, err := net.SplitHostPort(c.Listen)
+func OnLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
 	return err == nil && config.IsLoopback(host)
 }
 

@@ -68,9 +68,6 @@ func setOrNot(secret string) string {
 	return "set"
 }
 
-// ErrNotSet is wrapped by the errors of Require.
-var ErrNotSet = errors.New("not set")
-
 // ofKubernetes matches variables that Kubernetes sets for a Service whose name begins with orderclose.
 var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_\d+_|$)`)
 
@@ -303,7 +300,7 @@ func (s Servers) Require(names ...string) error {
 			if name == EnvBrokers || name == EnvListen { // they are no secrets
 				orFile = ""
 			}
-			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q%s", name, ErrNotSet, name, cmp.Or(examples[name], "…"), orFile))
+			errs = append(errs, fmt.Errorf("%s is not set; export it, such as %s=%q%s", name, name, cmp.Or(examples[name], "…"), orFile))
 		}
 	}
 	return errors.Join(errs...)

@@ -51,22 +51,18 @@ var (
 	redisFiles    = tlsFiles{EnvRedisTLSCA, EnvRedisTLSCert, EnvRedisTLSKey}
 )
 
-// named reports whether one of the variables is set.
-func (e *environment) named(f tlsFiles) bool {
-	return e.plain(f.ca)+e.plain(f.cert)+e.plain(f.key) != ""
-}
-
 // tls returns the configuration that the files give; nil: no file is named.
 func (e *environment) tls(f tlsFiles) *tls.Config {
-	if !e.named(f) {
+	ca, cert, key := e.plain(f.ca), e.plain(f.cert), e.plain(f.key)
+	if ca+cert+key == "" {
 		return nil
 	}
-	c, cert, key := &tls.Config{MinVersion: tls.VersionTLS12}, e.plain(f.cert), e.plain(f.key)
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if (cert == "") != (key == "") {
 		e.fail(fmt.Errorf("%s and %s belong together; set both, or neither", f.cert, f.key))
 		return nil
 	}
-	e.fail(f.trust(c, e.plain(f.ca)))
+	e.fail(f.trust(c, ca))
 	if cert != "" {
 		pair, err := f.pair(cert, key)
 		if err != nil {
@@ -125,7 +121,12 @@ func (f tlsFiles) pair(certFile, keyFile string) (func() *tls.Certificate, error
 func (e *environment) kafkaSASL() *kafka.SASL {
 	failed := len(e.errs)
 	s := kafka.SASL{Mechanism: e.plain(EnvSASLMechanism), User: e.value(EnvSASLUser), Password: e.value(EnvSASLPassword)}
-	extra := e.firstSet(EnvSASLToken, EnvSASLExtensions)
+	extra := "" // a variable that only OAUTHBEARER uses
+	for _, name := range []string{EnvSASLExtensions, EnvSASLToken} {
+		if e.plain(name) != "" {
+			extra = name
+		}
+	}
 	switch {
 	case len(e.errs) > failed, s.Mechanism+s.User+s.Password+extra == "":
 		return nil
@@ -148,16 +149,6 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 	// Do not wrap the error: it quotes the value, which may be a misplaced password
 	e.refuse(s.Check() != nil, "%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", "))
 	return &s
-}
-
-// firstSet returns the first of the variables that is set; "": none is.
-func (e *environment) firstSet(names ...string) string {
-	for _, name := range names {
-		if e.plain(name) != "" {
-			return name
-		}
-	}
-	return ""
 }
 
 // bearer returns the login by tokens. client and secret are for a token endpoint.

@@ -117,7 +117,7 @@ func explainConnection(err error, s Security, fresh bool) error {
 	case errors.Is(err, kafka.IllegalSASLState):
 		return explained("this listener of the broker does not accept SASL", "use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
 	case fresh && tlsfault.ClosedByPeer(err):
-		return explained("the broker closed a connection "+s.describe(),
+		return explained(fmt.Sprintf("the broker closed a connection (%v)", s),
 			"use the port of a listener that accepts such connections, or other settings of docs/security.md")
 	}
 	return err
@@ -130,27 +130,12 @@ func mechanismOf(s Security) string {
 	return s.SASL.Mechanism
 }
 
-// describe returns the security of a connection in words.
-func (s Security) describe() string {
-	switch subject := tlsfault.Subject(s.TLS); {
-	case s.TLS != nil && s.SASL != nil:
-		return "with TLS and SASL"
-	case subject != "":
-		return fmt.Sprintf("with TLS and certificate %q, and without SASL", subject)
-	case s.TLS != nil:
-		return "with TLS and without SASL"
-	case s.SASL != nil:
-		return "without TLS and with SASL"
-	}
-	return "without TLS and SASL"
-}
-
 // refusal adds wire.ErrRefused to err if the broker has rejected these very bytes
 // for good, so that a retry is useless. It returns err itself if a retry may succeed.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
-		errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
+		errors.Is(err, kafka.InvalidRecord):
 		return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 	}
 	return err

@@ -52,11 +52,11 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		{unverified(x509.UnknownAuthorityError{}), user, failed},
 		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, user, failed},
 		{alert, certified, failed},
-		{io.ErrUnexpectedEOF, Security{}, "the broker closed a connection without TLS and SASL; " + other},
-		{io.EOF, readable, "the broker closed a connection without TLS and with SASL; " + other},
+		{io.ErrUnexpectedEOF, Security{}, "the broker closed a connection (not encrypted); " + other},
+		{io.EOF, readable, `the broker closed a connection (not encrypted, SASL PLAIN as user "relay"); ` + other},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
-			`the broker closed a connection with TLS and certificate "CN=relay", and without SASL; ` + other},
-		{io.EOF, user, "the broker closed a connection with TLS and SASL; " + other},
+			"the broker closed a connection (mutual TLS); " + other},
+		{io.EOF, user, `the broker closed a connection (TLS, SASL SCRAM-SHA-512 as user "relay"); ` + other},
 	} {
 		got := explainConnection(row.err, row.security, true)
 		if want := fmt.Sprintf("%s: %v", row.want, row.err); got.Error() != want {

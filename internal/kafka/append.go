@@ -83,8 +83,8 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 func notWritten(err error) bool {
 	code, answered := errors.AsType[kafka.Error](err)
 	access, _ := errors.AsType[*AccessError](err)
-	return errors.Is(err, errNotSent) || access != nil ||
-		answered && (code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable || unknownProducer(err))
+	return errors.Is(err, errNotSent) || access != nil || answered && (unknownProducer(err) || code == kafka.InvalidTimestamp ||
+		code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable)
 }
 
 // try sends the batch once. It makes the batch first if there is none. A relay appends by hundreds of
@@ -109,10 +109,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		if first { // an attempt without an answer may still be reading the batch
 			p.cluster.batches.Put(batch)
 		}
-		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
-		if p.next[tp] < 0 {
-			p.next[tp] &= 1<<31 - 1
-		}
+		p.next[tp] = (p.next[tp] + int32(len(records))) & (1<<31 - 1) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
 	}
 	return at, err
 }

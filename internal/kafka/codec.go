@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
@@ -89,12 +92,10 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	if id := binary.BigEndian.Uint32(head[4:]); id != oneRequest || size < 0 || size > maxAnswerBytes {
 		return nil, fmt.Errorf("unexpected answer of %d bytes with correlation id %d", size, id)
 	}
-	var body []byte
-	if q.room != nil {
-		body = q.room(int(size))
-	} else {
-		body = make([]byte, size)
+	if q.room == nil {
+		q.room = func(size int) []byte { return make([]byte, size) }
 	}
+	body := q.room(int(size))
 	if _, err := io.ReadFull(c, body); err != nil {
 		return nil, err
 	}
@@ -108,6 +109,12 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	if err := answer.ReadFrom(rest.Src); err != nil || !rest.Ok() {
 		return nil, fmt.Errorf("%s: answer of version %d cannot be decoded: %w: %x",
 			kmsg.NameForKey(req.Key()), req.GetVersion(), err, body[:min(len(body), 64)])
+	}
+	if of, ok := answer.(kmsg.ThrottleResponse); ok {
+		if millis, _ := of.Throttle(); millis > 0 { // a quota is used up: for so long the broker reads no request of this connection
+			c.by.log.Warn("a quota of Kafka delays requests", "broker", c.broker.address, "request", kmsg.NameForKey(req.Key()), "milliseconds", millis)
+			retry.Sleep(c.by.lifetime, min(time.Duration(millis)*time.Millisecond, requestTimeout))
+		}
 	}
 	return answer, nil
 }

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,26 +121,6 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 	return commits, nil
 }
 
-// WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting
-// counts them, over all partitions.
-func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	commits, err := c.Commits(ctx, group, topic, n)
-	if err != nil {
-		return 0, err
-	}
-	all := int64(0)
-	for p, bounds := range c.Offsets(ctx, OffsetQueries(topic, n, LogStart, LogEnd)) {
-		if err = cmp.Or(err, bounds.Err); bounds.Err == nil {
-			all += Waiting(commits[p], bounds.Offsets[0], bounds.Offsets[1])
-		}
-	}
-	return all, err
-}
-
 // HasCommitted reports whether the group has committed an offset of any partition of the topic.
 func (c *Cluster) HasCommitted(ctx context.Context, group, topic string) (bool, error) {
 	n, err := c.Partitions(ctx, topic)
@@ -156,9 +135,7 @@ func (c *Cluster) HasCommitted(ctx context.Context, group, topic string) (bool, 
 // partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
 	err := askCoordinator(ctx, func() error {
-		return c.commit(ctx, topic, []kafka.OffsetCommit{{Partition: partition, Offset: offset}}, kafka.OffsetCommitRequest{
-			GroupID: group, GenerationID: -1, // of no generation
-		})
+		return c.commit(ctx, topic, []kafka.OffsetCommit{{Partition: partition, Offset: offset}}, kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1})
 	})
 	if err != nil {
 		return fmt.Errorf("commit of group %s for %s: %w", group, topic, err)
@@ -166,19 +143,24 @@ func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partitio
 	return nil
 }
 
+// commitPartitions bounds a request: a broker refuses one whose metadata, wire.MaxCommitBytes for each partition, exceeds a batch of 1 MB.
+const commitPartitions = 100
+
 // commit commits offsets of a topic for the group and the member of the request.
-func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) error {
-	req.Topics = map[string][]kafka.OffsetCommit{topic: offsets}
-	res, err := c.client.OffsetCommit(ctx, &req)
-	if err != nil {
-		return err
-	}
-	for _, p := range res.Topics[topic] {
-		if err := c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); err != nil {
-			return fmt.Errorf("partition %d: %w", p.Partition, err)
+func (c *Cluster) commit(ctx context.Context, topic string, offsets []kafka.OffsetCommit, req kafka.OffsetCommitRequest) (err error) {
+	for some := range slices.Chunk(offsets, commitPartitions) {
+		req.Topics = map[string][]kafka.OffsetCommit{topic: some}
+		res, failed := c.client.OffsetCommit(ctx, &req)
+		if failed != nil {
+			return failed
+		}
+		for _, p := range res.Topics[topic] {
+			if failed = c.transport.judge(about{protocol.OffsetCommit, topic, req.GroupID}, p.Error); failed != nil {
+				err = fmt.Errorf("partition %d: %w", p.Partition, failed)
+			}
 		}
 	}
-	return nil
+	return err
 }
 
 // Group is a consumer group as its coordinator describes it.

@@ -142,6 +142,9 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 		q.version = fetchByName
 	}
 	res, err := req.RequestWith(ctx, q)
+	for err == nil && fetchError(res) == kafka.Unknown && res.ThrottleMillis > 0 { // a quota is used up: the answer has no topic
+		res, err = req.RequestWith(ctx, q)
+	}
 	if err != nil {
 		return raw, nil, err
 	}
@@ -153,13 +156,10 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 
 // fetchError returns the error code of an answer about one partition, or of the whole answer.
 func fetchError(res *kmsg.FetchResponse) kafka.Error {
-	switch {
-	case len(res.Topics) == 1 && len(res.Topics[0].Partitions) == 1:
+	if len(res.Topics) == 1 && len(res.Topics[0].Partitions) == 1 {
 		return cmp.Or(kafka.Error(res.Topics[0].Partitions[0].ErrorCode), kafka.Error(res.ErrorCode))
-	case res.ErrorCode == 0:
-		return kafka.Unknown
 	}
-	return kafka.Error(res.ErrorCode)
+	return cmp.Or(kafka.Error(res.ErrorCode), kafka.Unknown)
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -110,6 +111,27 @@ func TestRead_NothingBeforeTheEndOfTheLogIsAnError(t *testing.T) {
 	expect.That(t, err != nil && strings.Contains(err.Error(), "fetch t/0 at 1: the broker sent 0 bytes"), "before the end: %v", err)
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3})
 	expect.That(t, err == nil && f.Next == 3 && f.AtEnd, "at the end: %+v, %v", f, err)
+}
+
+// TestRead_WaitsAsLongAsAQuotaDemands: then a broker answers without a topic, and for that time reads no request of the connection.
+func TestRead_WaitsAsLongAsAQuotaDemands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		c, asked := b.cluster(Options{}), 0
+		appendTo(t, c, 1)
+		b.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if asked++; asked == 3 {
+				return nil, nil, false
+			}
+			b.KeepControl()
+			return &kmsg.FetchResponse{Version: req.GetVersion(), ThrottleMillis: 3000}, nil, true
+		})
+		began, connections := time.Now(), b.dials.Load()
+		f, err := c.Read(t.Context(), wire.Position{Topic: "t"})
+		expect.That(t, err == nil && len(f.Records) == 1 && asked == 3, "%d records after %d requests, %v", len(f.Records), asked, err)
+		expect.Equal(t, time.Since(began), 6*time.Second, "the time of two pauses")
+		expect.Equal(t, b.dials.Load(), connections+1, "connections, with that of the topology")
+	})
 }
 
 // TestRead_BelievesDamageAfterThreeAnswers: a single answer may be damaged on the network.

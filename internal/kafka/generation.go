@@ -155,13 +155,9 @@ func (g *generation) commit(ctx context.Context) error {
 	g.unsent = map[int]bool{}
 	var offsets []kafka.OffsetCommit
 	for number := range sent {
-		c := g.last[number]
-		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: c.Metadata})
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: g.last[number].Offset, Metadata: g.last[number].Metadata})
 	}
 	g.mu.Unlock()
-	if len(offsets) == 0 {
-		return nil
-	}
 	err := g.cluster.commit(ctx, g.topic, offsets, kafka.OffsetCommitRequest{GroupID: g.group, GenerationID: int(g.number), MemberID: g.id,
 		InstanceID: g.instance})
 	if err != nil {
@@ -178,14 +174,9 @@ func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last[partition], g.unsent[partition] = c, true
-	g.toSend()
-}
-
-// toSend tells commitUntil that something is unsent.
-func (g *generation) toSend() {
 	select {
 	case g.noted <- struct{}{}:
-	default:
+	default: // commitUntil has not looked since
 	}
 }
 

@@ -48,6 +48,29 @@ func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
 	})
 }
 
+// TestCommit_OfHundredsOfPartitionsFits: a broker refuses a commit whose metadata is larger than a batch of __consumer_offsets.
+func TestCommit_OfHundredsOfPartitionsFits(t *testing.T) {
+	const partitions = 300
+	broker, c := newFake(t, partitions)
+	broker.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		size := 0
+		for _, p := range req.(*kmsg.OffsetCommitRequest).Topics[0].Partitions {
+			size += 500 + len(*p.Metadata)
+		}
+		expect.AtMost(t, size, 1<<20, "the bytes of a commit, with the longest names of group and topic")
+		return nil, nil, false
+	})
+	var offsets []kafka.OffsetCommit
+	for p := range partitions {
+		offsets = append(offsets, kafka.OffsetCommit{Partition: p, Offset: int64(p), Metadata: strings.Repeat("m", 4000)})
+	}
+	must.Do(t, c.commit(t.Context(), "t", offsets, kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1}))
+	for p, commit := range must.Get(c.Commits(t.Context(), "g", "t", partitions))(t) {
+		expect.Equal(t, commit.Offset, int64(p), "the commit of partition %d", p)
+	}
+}
+
 // TestConsume_StopsInTimeIfCommitsGetNoAnswer: commits that wait for an answer one after the
 // other used to keep a process from stopping for more than 10 s.
 func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {

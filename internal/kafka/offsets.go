@@ -163,7 +163,7 @@ func leaderMoves(err error) bool {
 	if errors.As(err, &code) {
 		switch code {
 		case kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch,
-			kafka.BrokerNotAvailable:
+			kafka.BrokerNotAvailable, kafka.OffsetNotAvailable:
 			return true
 		}
 		return false

@@ -108,6 +108,20 @@ func TestOffsets_AnErrorIsThatOfItsPartition(t *testing.T) {
 	})
 }
 
+func TestAppend_AWrongClockOfTheProcessRefusesNoRecordForGood(t *testing.T) {
+	broker, c := newFake(t, 1)
+	broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidTimestamp, Count: 3})
+	expect.NoError(t, c.Appender.Append(t.Context(), "t", wire.Message{Key: []byte("k")}))
+}
+
+// TestOffsets_WaitsForANewLeader that does not know the end of its log yet.
+func TestOffsets_WaitsForANewLeader(t *testing.T) {
+	broker, c := newFake(t, 1)
+	broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.OffsetNotAvailable, Count: 3})
+	_, _, err := c.Bounds(t.Context(), "t", 0)
+	expect.NoError(t, err)
+}
+
 func TestOffsets_AsksAgainOnlyAboutPartitionsWhoseLeaderMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(4, "t"), kfake.NumBrokers(2), kfake.Ports(9092, 9093))

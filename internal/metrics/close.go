@@ -56,6 +56,9 @@ func (c Closes) Verdict(v orderclose.Verdict) {
 // Lateness observes how long after its due time the order of a request was closed, by the database's
 // clock. An order that was closed early is counted, and logged as an error.
 func (c Closes) Lateness(logger *slog.Logger, category, traceparent string, o orderclose.Outcome) {
+	if o.Due.IsZero() || o.At.IsZero() { // a Store of a program may leave one out: the lateness is not known
+		o.Due = o.At
+	}
 	if o.Remaining() > 0 {
 		c.early.Inc()
 		logger.Error("order closed before its due time", "order", o.OrderID, "due", o.Due, "closed", o.At)

@@ -38,6 +38,7 @@ func TestFactory_PartsOfOneProcessShareAMetric(t *testing.T) {
 		closes.Verdict(orderclose.Closed)
 		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "early", Due: at.Add(time.Millisecond), At: at})
 		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "late", Due: at, At: at.Add(time.Millisecond)})
+		closes.Lateness(logger, "virtual", "", orderclose.Outcome{OrderID: "of a Store that does not know when", Due: at})
 	}
 	expect.Equal(t, gathered(t, r, "orderclose_close_total"), 2, "closes are counted")
 	expect.Equal(t, gathered(t, r, "orderclose_close_early_total"), 2, "early closes are counted")

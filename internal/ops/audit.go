@@ -41,8 +41,8 @@ type AuditOptions struct {
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
 	OnFinding func(Finding) error
-	// Progress, if not nil, is called with the number of steps done, the number of all steps, and a text about the current step.
-	Progress func(done, total int64, step string)
+	// Progress, if not nil, is called with a text about how far the audit is.
+	Progress func(text string)
 }
 
 // AuditSummary is the result of an audit.
@@ -113,16 +113,10 @@ type audit struct {
 	sum    AuditSummary
 	kafka  kafkaState
 	parts  []store.AuditPart
-	done   int64 // steps
-	total  int64
 }
 
-const (
-	// pageSize is how many orders one page has.
-	pageSize = 500
-	// percent is how many steps of progress the orders of one part have, and how many reading Kafka has.
-	percent = 100
-)
+// pageSize is how many orders one page has.
+const pageSize = 500
 
 // Audit compares what the database holds about each order that was due in a window of time (its row, its receipt, its stock that moved and its event)
 // with the records in Kafka. It reads Kafka first, then pages of orders by due time and id, each page with all its rows as of one moment, and passes
@@ -153,7 +147,6 @@ func (a *audit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.total = int64(len(a.parts)+1) * percent
 	closer := a.o.Config.Closer
 	a.common = facts{
 		rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.AsksPayment(), now: a.sum.At, bound: a.o.Bound,
@@ -172,33 +165,29 @@ func (a *audit) run(ctx context.Context) (err error) {
 	if a.common.notRechecked, err = a.readRechecks(ctx); err != nil {
 		return err
 	}
-	for i, part := range a.parts {
+	for _, part := range a.parts {
 		if part.Unlisted {
 			a.sum.Unlisted[part.Status] = part.State
 		}
-		if err := a.walk(ctx, part, int64(i+1)*percent); err != nil {
+		if err := a.walk(ctx, part); err != nil {
 			return err
 		}
 	}
 	if a.common.receipts {
-		if err := a.closed(ctx); err != nil {
-			return err
-		}
+		return a.closed(ctx)
 	}
-	a.done = a.total
-	a.progress("")
 	return nil
 }
 
-// progress shows how many steps are done.
-func (a *audit) progress(step string) {
+// progress says how far the audit is.
+func (a *audit) progress(text string) {
 	if a.o.Progress != nil {
-		a.o.Progress(a.done, a.total, step)
+		a.o.Progress(text)
 	}
 }
 
-// walk compares the orders of a part, in pages. begun is how many steps are done at its begin.
-func (a *audit) walk(ctx context.Context, part store.AuditPart, begun int64) error {
+// walk compares the orders of a part, in pages.
+func (a *audit) walk(ctx context.Context, part store.AuditPart) error {
 	for last := (orderclose.Order{}); ; {
 		page, err := a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, last, pageSize)
 		if err != nil {
@@ -216,7 +205,6 @@ func (a *audit) walk(ctx context.Context, part store.AuditPart, begun int64) err
 			return nil
 		}
 		last = page[len(page)-1].Order
-		a.done = begun + int64(percent*float64(last.Due.Sub(a.o.From))/float64(a.o.To.Sub(a.o.From)))
 		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount))
 	}
 }

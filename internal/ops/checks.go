@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
@@ -15,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/overdue"
-	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -256,13 +253,13 @@ func (f findings) unread() {
 
 func (f findings) letters() {
 	if pending := LettersCheck.Of(f.Facts).Value; pending.Total() > 0 {
-		f.Add(health.LettersPending, pending.Total(), describeCauses(pending))
+		f.Add(health.LettersPending, pending.Total(), pending.Text())
 	}
 }
 
 func (f findings) pauses() {
 	if on := PausesCheck.Of(f.Facts).Value; len(on) > 0 {
-		f.Add(health.ClosingPaused, len(on), describePause(on[0])).Since = on[0].CreatedAt
+		f.Add(health.ClosingPaused, len(on), on[0].String()).Since = on[0].CreatedAt
 	}
 }
 
@@ -312,20 +309,6 @@ func (f findings) payments() {
 	}
 }
 
-func describePause(p pausing.Pause) string {
-	return cmp.Or(p.Category, "all orders") + ", " + p.Until.UTC().Format(time.RFC3339) + ": " + p.Reason
-}
-
 func describeCounts(c overdue.Counts) string {
 	return fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed)
-}
-
-func describeCauses(causes map[string]int) string {
-	var parts []string
-	for _, cause := range slices.Sorted(maps.Keys(causes)) {
-		if n := causes[cause]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, cause))
-		}
-	}
-	return strings.Join(parts, ", ")
 }

@@ -187,7 +187,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
-		{told{PausesCheck: knownAs([]pausing.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "ticket, ",
+		{told{PausesCheck: knownAs([]pausing.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "orders of ticket until ",
 			"closing-is-paused"},
 		{told{PausesCheck: answer[[]pausing.Pause]{Err: errors.New("no table")}}, h.Unknown, []h.ProblemKind{h.PausesUnknown}, "no table", "closing-is-paused"},
 		{told{HoursCheck: hours(0, undone, done)}, h.ActNow, []h.ProblemKind{h.SweepFailed}, "half of the period", "the-compensator-is-late"},

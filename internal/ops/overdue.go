@@ -26,22 +26,6 @@ const (
 	fewOverdueFor = 10 * time.Minute
 )
 
-// OverdueOrders counts the overdue orders in the database; with OwnStore it counts nothing, and At is zero. It reads at most a thousand of them. The error is
-// health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
-func (p Pipeline) OverdueOrders(ctx context.Context) (backlog.OverdueOrders, error) {
-	if p.Store == nil {
-		return backlog.OverdueOrders{}, health.ErrNoDatabase
-	}
-	if p.OwnStore {
-		return backlog.OverdueOrders{}, p.Store.Ping(ctx)
-	}
-	list, err := backlog.ListOverdue(ctx, p.Store, OverdueGrace)
-	if err != nil {
-		return backlog.OverdueOrders{}, err
-	}
-	return list.Count(p.Config.Delays.ByCategory), nil
-}
-
 // failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
 // record that names it. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
 func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *control.Failure) {
@@ -67,14 +51,25 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 	return f
 }
 
-// OverdueExplained is OverdueOrders, with Failure.
-func (p Pipeline) OverdueExplained(ctx context.Context) (backlog.OverdueOrders, error) {
-	o, err := p.OverdueOrders(ctx)
+// OverdueExplained counts the overdue orders in the database, and says why the oldest one stays open; with OwnStore it counts nothing, and At is zero. It
+// reads at most a thousand orders. The error is health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
+func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders, err error) {
+	switch {
+	case p.Store == nil:
+		return o, health.ErrNoDatabase
+	case p.OwnStore:
+		return o, p.Store.Ping(ctx)
+	}
+	list, err := backlog.ListOverdue(ctx, p.Store, OverdueGrace)
+	if err != nil {
+		return o, err
+	}
+	o = list.Count(p.Config.Delays.ByCategory)
 	o.Pays = p.Config.Closer.AsksPayment()
-	if err == nil && o.Orders > 0 {
+	if o.Orders > 0 {
 		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, false)
 	}
-	return o, err
+	return o, nil
 }
 
 // overdueSeverity returns health.Urgent if many orders are overdue beside those that are dead letters, health.Today if a few have been for long, and

@@ -137,22 +137,17 @@ type Sweeps struct {
 	Sweeps []control.Sweep `json:"sweeps"` // newest first
 }
 
-// NewSweeps returns the newest sweeps, at most limit. A limit of 0 means all.
-func NewSweeps(state control.State, limit int) Sweeps {
-	s := Sweeps{Sweeps: append([]control.Sweep{}, state.Sweeps...)}
-	if limit > 0 {
-		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
-	}
-	return s
-}
-
-// Sweeps reads the control topic.
+// Sweeps reads the control topic, and returns the newest sweeps, at most limit. A limit of 0 means all.
 func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return Sweeps{}, err
 	}
 	state, err := p.Control.Read(ctx, time.Now())
-	return NewSweeps(state, limit), err
+	s := Sweeps{append([]control.Sweep{}, state.Sweeps...)}
+	if limit > 0 {
+		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
+	}
+	return s, err
 }
 
 // Hours has the compensations of the last week.

@@ -12,23 +12,16 @@ import (
 
 // TopicsPlan is how the topics differ from topics.yaml, and what would be done about it.
 type TopicsPlan struct {
-	Topics   int             `json:"topics"`    // that were compared
-	Would    []kafka.Finding `json:"would_fix"` // that orderclose topics apply fixes
-	Left     []kafka.Finding `json:"left"`      // that a person must fix
-	MaxDelay string          `json:"max_delay"`
-	// AppendsAtMost is the largest number of appends of a record with a delay up to MaxDelay, including the append to the close topic.
-	AppendsAtMost int `json:"appends_at_most"`
+	Topics int             `json:"topics"`    // that were compared
+	Would  []kafka.Finding `json:"would_fix"` // that orderclose topics apply fixes
+	Left   []kafka.Finding `json:"left"`      // that a person must fix
 	// Durability says in words whether a loss of power loses acknowledged records.
 	Durability string `json:"durability"`
 }
 
 // NewTopicsPlan divides the findings into those that topics apply would fix and those for a person. compared is the number of topics that were compared.
 func NewTopicsPlan(cfg *config.Config, compared int, findings []kafka.Finding) TopicsPlan {
-	p := TopicsPlan{
-		Topics: compared, Would: []kafka.Finding{}, Left: []kafka.Finding{},
-		MaxDelay: config.FormatDuration(cfg.MaxDelay), AppendsAtMost: cfg.Buckets.MostHops(cfg.MaxDelay) + 1,
-		Durability: topics.Durability(cfg),
-	}
+	p := TopicsPlan{Topics: compared, Would: []kafka.Finding{}, Left: []kafka.Finding{}, Durability: topics.Durability(cfg)}
 	for _, f := range findings {
 		if f.By == (kafka.Change{}) {
 			p.Left = append(p.Left, f)

@@ -169,14 +169,6 @@ const (
 	eventsPage = 500
 )
 
-// EventsDatabase is what writing events again needs of the database. Store of internal/store implements it.
-type EventsDatabase interface {
-	CountEvents(ctx context.Context, from, to time.Time) (closed, paid, late int64, err error)
-	ClosedAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
-	PaidAgain(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (n int, last store.ReceiptKey, err error)
-	PaidLateAgain(ctx context.Context, from, to time.Time) (n int, err error)
-}
-
 // EventsAgain is how many events of each type were first written in [From, To), and are written again.
 type EventsAgain struct {
 	From     time.Time `json:"from"`
@@ -190,18 +182,16 @@ type EventsAgain struct {
 func (e EventsAgain) All() int64 { return e.Closed + e.Paid + e.PaidLate }
 
 // PlanEventsAgain counts what WriteEventsAgain would write.
-func PlanEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time) (e EventsAgain, err error) {
+func PlanEventsAgain(ctx context.Context, db *store.Store, from, to time.Time) (e EventsAgain, err error) {
 	e = EventsAgain{From: from.UTC(), To: to.UTC()}
-	if e.Closed, e.Paid, e.PaidLate, err = db.CountEvents(ctx, from, to); err != nil {
-		return e, err
-	}
-	return e, nil
+	e.Closed, e.Paid, e.PaidLate, err = db.CountEvents(ctx, from, to)
+	return e, err
 }
 
 // WriteEventsAgain writes the events that were first written in [from, to) into the outbox again, at most perSecond a second, with the ids
 // that they had. The events of one order are written in the order in which they were: a late payment comes last. progress is called with
 // the number of events so far. After an error e has what was written; writing it again only costs the readers a duplicate.
-func WriteEventsAgain(ctx context.Context, db EventsDatabase, from, to time.Time, perSecond int,
+func WriteEventsAgain(ctx context.Context, db *store.Store, from, to time.Time, perSecond int,
 	progress func(done int64)) (e EventsAgain, err error) {
 	e = EventsAgain{From: from.UTC(), To: to.UTC()}
 	page := min(perSecond, eventsPage)

@@ -56,8 +56,8 @@ func (l *Loop) send(within time.Duration, topic string, records []wire.RawRecord
 		l.results <- func() {
 			delete(l.flights, f)
 			l.stage.Metrics.Repeated(r.Repeated)
-			if l.left[topic] = len(r.Left) > 0; !l.left[topic] {
-				delete(l.left, topic)
+			if delete(l.left, topic); len(r.Left) > 0 {
+				l.left[topic] = time.Now().Add(r.Pause + 2*maxSleep)
 			}
 			then(r)
 		}
@@ -105,8 +105,10 @@ func (l *Loop) FailingSince() (since time.Time) {
 			since = failing
 		}
 	}
-	for topic := range l.left {
-		look(topic)
+	for topic, until := range l.left {
+		if time.Now().Before(until) { // later they have gone elsewhere
+			look(topic)
+		}
 	}
 	for f := range l.flights {
 		look(f.topic)

@@ -111,8 +111,8 @@ type Loop struct {
 	results   chan func() // from Go
 	running   int         // calls of Go whose results have not arrived yet
 
-	flights map[*flight]bool // appends that have not ended
-	left    map[string]bool  // topics of which the last append has left records
+	flights map[*flight]bool     // appends that have not ended
+	left    map[string]time.Time // topics of which the last append has left records, and by when these are tried again
 	dead    deadLetters
 }
 
@@ -125,7 +125,7 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 		stage: s, pulse: pulse, wake: time.Now(), results: make(chan func()),
 		reader:    newReader(ctx, s, claim, logger),
 		committer: newCommitter(claim, s.Unrecorded),
-		flights:   map[*flight]bool{}, left: map[string]bool{},
+		flights:   map[*flight]bool{}, left: map[string]time.Time{},
 	}
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // MaxPause is the longest pause. A person who forgets a pause loses a day at most.
@@ -20,6 +21,15 @@ type Pause struct {
 	Until     time.Time `json:"until"`
 	Reason    string    `json:"reason"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// String says in one line what is paused, until when, and why.
+func (p Pause) String() string {
+	what := "all orders"
+	if p.Category != "" {
+		what = "orders of " + text.OneLine(p.Category, 60)
+	}
+	return fmt.Sprintf("%s until %s: %s", what, text.Stamp(p.Until), text.OneLine(p.Reason, 500))
 }
 
 // ErrEndsLater says that a pause would end another one earlier.

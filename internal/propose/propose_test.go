@@ -44,12 +44,11 @@ func newShop(seed uint64, postgres bool) *shop {
 	s.delay, s.zone = pick(r, 10*time.Minute, 30*time.Minute, 2*time.Hour), pick(r, 0, 8*time.Hour, 5*time.Hour+30*time.Minute)
 	prefix := pick(r, "", "t_", "shop_", "oms_")
 	s.table, s.lines = prefix+pick(r, "order", "orders", "order_info", "booking"), prefix+pick(r, "order_item", "order_goods", "order_line")
-	camel := r.IntN(4) == 0
-	style := func(name string) string {
-		if camel {
-			return regexp.MustCompile("_.").ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
+	style, camel := func(name string) string { return name }, regexp.MustCompile("_.")
+	if r.IntN(4) == 0 {
+		style = func(name string) string {
+			return camel.ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
 		}
-		return name
 	}
 	s.created = style(pick(r, "create_time", "created_at", "add_time", "gmt_create"))
 	s.status = style(pick(r, "status", "order_status", "state"))
@@ -64,10 +63,7 @@ func newShop(seed uint64, postgres bool) *shop {
 	k := r.IntN(len(kinds))
 	s.kind = kinds[k]
 	values := []string{"0", "1", "2", "9"}
-	statusType, comment := pick(r, "TINYINT", "INT"), ""
-	if postgres {
-		statusType = "integer"
-	}
+	statusType, comment := map[bool]string{true: "integer", false: pick(r, "TINYINT", "INT")}[postgres], ""
 	switch r.IntN(3) {
 	case 0:
 		statusType, s.worded = "VARCHAR(20)", true
@@ -181,12 +177,10 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 			s := newShop(seed, name == "postgres")
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
 				f := open(t, server, "", slices.Concat(s.tables, s.insert))
-				p, asked := f.Propose(Answers{}), []string{}
-				for _, q := range p.Questions {
-					asked = append(asked, q.Flag)
-				}
-				if len(asked) > 0 {
-					zone := map[bool]string{true: zoneName(s.zone)}[slices.Contains(asked, "zone")]
+				p := f.Propose(Answers{})
+				asked := fmt.Sprint(p.Questions)
+				if len(p.Questions) > 0 {
+					zone := map[bool]string{true: zoneName(s.zone)}[strings.Contains(asked, "{zone ")]
 					p = f.Propose(Answers{s.table, s.unpaid, s.closed, zone, "placed", "", cmp.Or(s.due, "none"), s.delay, false})
 				}
 				if p.YAML == "" {
@@ -200,25 +194,20 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 	}
 }
 
-func (s *shop) judge(t *testing.T, p *Proposal, asked []string) {
+func (s *shop) judge(t *testing.T, p *Proposal, asked string) {
 	cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka()))(t)
 	m := cfg.Orders
 	expect.Equal(t, m.Orders, s.table, "the table of orders")
 	expect.Equal(t, strings.Trim(fmt.Sprint(m.Status.From), `"`), s.unpaid, "the status of unpaid orders")
 	expect.Equal(t, strings.Trim(fmt.Sprint(m.Status.To), `"`), s.closed, "the status of closed orders")
-	due := s.created
-	if s.due != "" {
-		due = s.due
-	} else {
-		expect.Equal(t, cfg.Delays.Default, s.delay, "the delay")
-	}
-	expect.Equal(t, m.Due.Column, due, "the due column")
+	expect.That(t, s.due != "" || cfg.Delays.Default == s.delay, "the delay %v", cfg.Delays.Default)
+	expect.Equal(t, m.Due.Column, cmp.Or(s.due, s.created), "the due column")
 	expect.Equal(t, m.Due.Type, s.kind, "its type")
 	expect.That(t, s.kind != mapping.DateTime || m.Due.Zone == zoneName(s.zone), "the zone %s", m.Due.Zone)
 	expect.That(t, m.Items != nil && m.Items.Table == s.lines && len(m.Stock) == 1 && m.Stock[0].Reserved != "", "lines and stock: %s", p.YAML)
 	for _, known := range []string{"table", "unpaid", "closed", "delay"} {
 		if s.labelled && !s.postgres || s.worded {
-			expect.That(t, !slices.Contains(asked, known), "--%s is asked, and the database tells it", known)
+			expect.That(t, !strings.Contains(asked, "{"+known+" "), "--%s is asked, and the database tells it", known)
 		}
 	}
 }
@@ -244,10 +233,8 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 	stocks := []string{orders, item, "sku (id INT PRIMARY KEY, stock INT, lock_stock INT)", "sku_stock (sku_id INT PRIMARY KEY, available INT, reserved INT)"}
 	noMark := []string{"orders" + columns + "note BIGINT NULL)"}
 	ended := []string{"orders" + columns + "closed_at BIGINT NULL)"}
-	byTime := []group{waiting, {"paid", 60, 0, 60, never}, {"closed", 80, 3000, 90_000, 45}}
-	for _, after := range []int{3, 11, 17, 26} {
-		byTime = append(byTime, group{"canceled", 20, 3000, 90_000, after})
-	}
+	byTime := []group{waiting, {"paid", 60, 0, 60, never}, {"closed", 80, 3000, 90_000, 45}, {"canceled", 25, 3000, 90_000, 3},
+		{"canceled", 25, 3000, 90_000, 17}}
 	fresh := append([]group{{"new", 40, 0, 30, never}, {"done", 60, 0, 60, never}}, before...)
 	payments := append(noMark, "payments (id INT PRIMARY KEY, order_id BIGINT, paid_at BIGINT)",
 		"INSERT INTO payments SELECT id, id, created_at FROM orders WHERE status IN ('done', 'paid')")
@@ -263,8 +250,7 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 		answers    Answers
 		want       string // part of the file, of the first doubt, of the questions or of the refusal
 	}{
-		{"orders that were closed by time", "", ended, byTime, Answers{}, `to: "closed"`},
-		{"the age at which they were", "", ended, byTime, Answers{}, "default: 45m"},
+		{"orders that were closed by time", "", ended, byTime, Answers{}, "default: 45m"},
 		{"payments in another table", "", payments, fresh, Answers{}, `from: "new"`},
 		{"no payments", "", noMark, fresh, Answers{}, "Flag:unpaid"},
 		{"stock that falls with the payment", "", log, usual, Answers{}, "stock: none"},

@@ -76,7 +76,7 @@ func (p *Proposal) write() string {
 	}
 	if t.Pattern != "" {
 		zone := cmp.Or(p.created.Zone, "UTC")
-		add(fmt.Sprintf("  shards: {on: created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
+		add(fmt.Sprintf("  shards: {\"on\": created, zone: %q}", zone), fmt.Sprintf("%d tables, one for each month", t.Months))
 	}
 	return b.String()
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -122,7 +123,7 @@ func (r *Reloader) concerns(name string) bool {
 }
 
 // check reads the file and applies it. If asked is false, it skips unchanged content.
-func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
+func (r *Reloader) check(ctx context.Context, asked bool) (changes []Change, err error) {
 	select {
 	case <-r.lock:
 		defer func() { r.lock <- struct{}{} }()
@@ -135,7 +136,6 @@ func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 		return nil, r.failed
 	}
 	repeated := again && r.failed != nil
-	var changes []Change
 	if err == nil {
 		changes, err = r.apply(ctx, data)
 	}
@@ -219,17 +219,18 @@ func Changes(from, to *config.Config) []Change {
 	var all []Change
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if before[key] != after[key] {
-			all = append(all, Change{Key: key, From: before[key], To: after[key], Live: live(key)})
+			all = append(all, Change{Key: key, From: before[key], To: after[key], Live: live(key, from, to)})
 		}
 	}
 	return all
 }
 
-// live reports whether a change of the setting takes effect without a restart. Delays and
-// buckets do, and the properties that topics are checked against.
-func live(key string) bool {
+// live reports whether a change of the setting takes effect without a restart. Delays and buckets do, and the properties that topics are checked
+// against. Rules wait with a changed mapping: they may match by columns that the running one does not read.
+func live(key string, from, to *config.Config) bool {
 	section, _, _ := strings.Cut(key, ".")
-	return slices.Contains([]string{"delays", "buckets", "partitions", "replication", "sync"}, section)
+	return slices.Contains([]string{"delays", "buckets", "partitions", "replication", "sync"}, section) &&
+		(!strings.HasPrefix(key, "delays.rules[") || reflect.DeepEqual(from.Orders, to.Orders))
 }
 
 // Effective returns the configuration in effect after a running process reads a new file:
@@ -237,13 +238,13 @@ func live(key string) bool {
 // buckets are named by the running pattern. It is a pure function.
 func Effective(running, given *config.Config) *config.Config {
 	e := *running
-	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
+	if e.Delays, e.MaxDelay = given.Delays, given.MaxDelay; !live(config.RulePath(0), running, given) {
+		e.Delays.Rules = running.Delays.Rules
+	}
 	e.Partitions, e.Replication, e.Sync = given.Partitions, given.Replication, given.Sync
 	e.Buckets = slices.Clone(given.Buckets)
-	if e.Topics.Delay != given.Topics.Delay {
-		for i, b := range e.Buckets {
-			e.Buckets[i].Topic = e.Topics.OfBucket(b.Length)
-		}
+	for i, b := range e.Buckets {
+		e.Buckets[i].Topic = e.Topics.OfBucket(b.Length)
 	}
 	return &e
 }

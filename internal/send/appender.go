@@ -281,9 +281,10 @@ func (a *Appender) settle(t *topic, e *entry) {
 	if e.open--; e.open > 0 {
 		return
 	}
-	e.end()
-	if len(e.result.Left) > 0 {
+	if e.end(); len(e.result.Left) > 0 {
 		e.result.Pause = max(t.wait(time.Now()), minRest)
+	} else {
+		e.result.Err = nil // of a request whose records were acked later
 	}
 	go func() {
 		defer a.running.Done()

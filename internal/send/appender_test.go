@@ -352,6 +352,9 @@ func accounts(t *rapid.T) (failed []string) {
 				for _, record := range r.Left {
 					got = append(got, string(record.Key()))
 				}
+				if (r.Err != nil) != (len(r.Left) > 0) {
+					failed = append(failed, fmt.Sprintf("%d records are left, because of %v", len(r.Left), r.Err))
+				}
 				slices.Sort(got)
 				slices.Sort(keys)
 				if !slices.Equal(got, keys) {

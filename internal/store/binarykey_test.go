@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -91,5 +92,38 @@ func TestMySQL_BinaryUUIDsNeedBinaryColumns(t *testing.T) {
 			"orders.items.order: column b_line.order_id is binary(18)"} {
 			expect.That(t, err != nil && strings.Contains(err.Error(), want), "%v; want %s", err, want)
 		}
+	})
+}
+
+// Two orders are due at one moment, in the tables of two months, and the order of their texts is not that of their keys.
+func TestMySQL_PagesMergeSwappedUUIDs(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		cfg := must.Get(config.Parse("topics.yaml", []byte(`buckets: [1m]
+orders:
+  table: b_{yyyyMM}
+  shards: {on: created, zone: UTC}
+  id: {column: id, type: uuid_binary_swapped}
+  status: {column: status, from: 0, to: 1, paid: [2]}
+  due: {column: due, type: unix_ms}
+  created: {column: made, type: unix_ms}
+  items: none
+  stock: none
+`)))(t)
+		var tables []string
+		var months [2]string
+		this := time.Now().UTC()
+		for i := range months {
+			months[i] = this.AddDate(0, -i, 1-this.Day()).Format("b_200601")
+			tables = append(tables, "CREATE TABLE "+months[i]+
+				" (id BINARY(16) PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, made BIGINT NOT NULL, KEY (status, due, id))")
+		}
+		s := openShop(t, ownDatabase(t), storetest.Shop{Mapping: cfg.Orders}, tables...)
+		exec(t, s.DB(), "INSERT INTO "+months[0]+" VALUES (UNHEX('1FFF0000000000018000000000000001'), 0, 1000, 1)")
+		exec(t, s.DB(), "INSERT INTO "+months[1]+" VALUES (UNHEX('10000000000000028000000000000001'), 0, 1000, 1)")
+		now, last, found := must.Get(s.Now(t.Context()))(t), orderclose.Order{}, 0
+		for page := must.Get(s.Overdue(t.Context(), now, last, 1))(t); len(page) > 0; page = must.Get(s.Overdue(t.Context(), now, last, 1))(t) {
+			last, found = page[0], found+1
+		}
+		expect.Equal(t, found, 2, "orders in pages of one")
 	})
 }

@@ -1,8 +1,11 @@
 package store_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -64,11 +67,11 @@ func TestMySQL_AMigrationThatStoppedInAStepGoesOn(t *testing.T) { eachServer(t, 
 
 func migrationStopped(t *testing.T) {
 	s := openMigrated(t, store.Options{})
-	for _, q := range []string{
-		"DROP TABLE orders", "DROP TABLE pauses", "DELETE FROM orderclose_schema",
-	} {
+	for _, q := range []string{"DROP TABLE pauses", "DELETE FROM orderclose_schema", "ALTER TABLE orders RENAME COLUMN payment_id TO other"} {
 		exec(t, s.DB(), q)
 	}
+	expect.Says(t, s.Migrate(t.Context()), "payment_id", "a shop's own table of orders")
+	exec(t, s.DB(), "ALTER TABLE orders RENAME COLUMN other TO payment_id")
 	must.Do(t, s.Migrate(t.Context()))
 	must.Do(t, s.Migrated(t.Context()))
 	overdue(t, s, "a")
@@ -123,4 +126,33 @@ func schemaWithOtherDefaults(t *testing.T) {
 	must.Do(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	overdue(t, s, "a")
 	must.Do(t, <-closeA(t, s))
+}
+
+// A server ends the connection at a statement that is longer than its max_allowed_packet. The events of a batch are longer, and then one of a single
+// order is. By default MariaDB takes 16 MB, and MySQL 64 MB.
+func TestMySQL_LongEventsHoldUpNoOtherOrder(t *testing.T) { on(t, longEvents, "mariadb") }
+
+func longEvents(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+  table: t_order
+  id: {column: id, type: text}
+  status: {column: state, from: 0, to: 4, paid: [1]}
+  due: {column: due, type: unix_ms}
+  event: {columns: [note]}
+  items: none
+  stock: none
+`)})
+	exec(t, s.DB(), "CREATE TABLE t_order (id VARCHAR(64) PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, note LONGTEXT, KEY st (state, due, id))")
+	exec(t, s.DB(), "INSERT INTO t_order SELECT CONCAT('o', seq), 0, 1, REPEAT('x', @@max_allowed_packet DIV IF(seq = 13, 1, 8)) FROM seq_1_to_13")
+	must.Do(t, s.Migrate(t.Context()))
+	var reqs []orderclose.CloseRequest
+	for i := range 13 {
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: fmt.Sprint("o", i+1)})
+	}
+	wantVerdicts(t, s, orderclose.Closed, reqs[:12]...)
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs[12:])
+	expect.That(t, err != nil && !errors.Is(err, orderclose.ErrUnavailable), "an event that is longer alone: %v", err)
+	now := must.Get(s.Now(t.Context()))(t)
+	n, _, err := s.ClosedAgain(t.Context(), now.Add(-time.Hour), now.Add(time.Hour), store.ReceiptKey{}, 500)
+	expect.That(t, n == 12 && err == nil, "%d events are written again, %v", n, err)
 }

@@ -23,27 +23,27 @@ const (
 	deadLetterRetention = 90 * 24 * time.Hour
 )
 
-// Specs returns the required properties of the topics. Topics that are searched by time are stamped by the brokers. Events are too: an audit
-// searches them by time and must not depend on a dispatcher's clock.
+// Specs returns the required properties of the topics. Brokers stamp their records: commands search them by time, and a broker refuses records
+// whose own time is an hour ahead.
 func Specs(c *config.Config) []kafka.TopicSpec {
-	spec := func(name, group string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
+	spec := func(name, group string, retention time.Duration) kafka.TopicSpec {
 		return kafka.TopicSpec{
 			Name: name, Group: group, Partitions: c.Partitions, Replication: c.Replication, FlushMessages: c.FlushMessages(name),
-			Retention: retention, BrokerTime: brokerTime,
+			Retention: retention, BrokerTime: true,
 		}
 	}
 	var specs []kafka.TopicSpec
 	for _, b := range c.Buckets {
-		bucket := spec(b.Topic, c.RelayGroup(b), b.Length+week, true)
+		bucket := spec(b.Topic, c.RelayGroup(b), b.Length+week)
 		bucket.Adopt = true
 		specs = append(specs, bucket)
 	}
-	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention, false)
+	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention)
 	dead.Partitions = 1 // few records, read by people
-	controlTopic := spec(c.Topics.Control, "", week, true)
+	controlTopic := spec(c.Topics.Control, "", week)
 	controlTopic.Partitions, controlTopic.MaxBytes = 1, control.MaxRecord // a few records a minute, small ones
-	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week, true),
-		dead, spec(c.Topics.Events, "", week, true), controlTopic)
+	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week),
+		dead, spec(c.Topics.Events, "", week), controlTopic)
 }
 
 // Durability says what topics that match the configuration lose if brokers lose power.

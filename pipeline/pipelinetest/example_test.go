@@ -35,7 +35,7 @@ func ExampleStart() {
 		fmt.Println(err)
 		return
 	}
-	sweeps, err := app.Compensator(nil)
+	sweeps, err := app.Compensator()
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -69,7 +69,7 @@ func New(o Options) func(pipeline.Host) (run func(context.Context) error, err er
 				}
 			}
 			host.Logger.Info("serving the console", "address", "http://"+listener.Addr().String()+o.Settings.BasePath+"/", "read_only", o.Settings.ReadOnly())
-			defer context.AfterFunc(ctx, c.Close)() // ends live updates, which never end by themselves
+			defer context.AfterFunc(ctx, c.Close)() // ends actions that are being carried out
 			return pipeline.ServeOn(ctx, listener, c.Handler(), host.Logger)
 		}, nil
 	}

@@ -17,8 +17,6 @@ import (
 const (
 	// takeBatch is how many events are taken from outbox_events in a transaction.
 	takeBatch = 200
-	// insertBytes is from how many bytes of events on a statement ends: a server refuses one that is longer than its max_allowed_packet.
-	insertBytes = 512 << 10
 	// countMost is how many events are counted at most.
 	countMost = 10_000
 	// clockBack is how far the database's clock must be behind the last step for the times in the table to be moved.
@@ -164,7 +162,6 @@ func (c change) take(s *step) error {
 		return err
 	}
 	var orders, args []any
-	size := 0
 	for _, row := range rows {
 		orders = append(orders, row.OrderID)
 	}
@@ -180,14 +177,10 @@ func (c change) take(s *step) error {
 	if err != nil {
 		return err
 	}
-	for i, row := range rows {
-		args, size = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID]), size+len(row.Payload)
-		if err != nil || size < insertBytes && i < len(rows)-1 {
-			continue
-		}
-		_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", len(args)/4), args...)
-		args, size = nil, 0
+	for _, row := range rows {
+		args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
 	}
+	_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", len(rows)), args...)
 	return err
 }
 

@@ -18,7 +18,7 @@
 // What the package guarantees:
 //
 //   - A request with an unknown Host, of another site, or without identity reaches no handler,
-//     except for the public paths, which have no data.
+//     except for the files below /static/, which have no data.
 //   - Only an operator reaches a handler that Action wraps. Without operators nobody does.
 //   - Nothing of a request appears in a log line or a Refusal, but the user's name and address.
 package access

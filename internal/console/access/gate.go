@@ -10,7 +10,7 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 )
 
-// Options for a Gate. Settings and Refuse are required.
+// Options for a Gate. All are required.
 type Options struct {
 	Settings environ.Console
 
@@ -18,11 +18,7 @@ type Options struct {
 	// Headers that the status needs are set.
 	Refuse func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 
-	// Public has paths below the base path that need no identity, such as /static/. A path that
-	// ends with a slash includes all paths below it.
-	Public []string
-
-	Logger *slog.Logger // default: discard
+	Logger *slog.Logger
 }
 
 // Gate checks the requests to a console. Create it with New. It is safe for concurrent use.
@@ -34,15 +30,12 @@ type Gate struct {
 
 // New returns a Gate, or an error if the settings are not safe.
 func New(o Options) (*Gate, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	return &Gate{o: o, hosts: acceptedHosts(o.Settings)}, o.Settings.Check()
 }
 
 // Wrap returns the handler of the whole console. Paths of requests have the base path, for next
-// too. next gets requests of users with an identity, which From returns, and requests of public
-// paths; bodies are complete and at most MaxBody long. next may replace the header Cache-Control,
+// too. next gets requests of users with an identity, which From returns, and those of public
+// files; bodies are complete and at most MaxBody long. next may replace the header Cache-Control,
 // such as for static files. The context of a request ends after 5 minutes.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,10 +68,7 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	if g.origin.Check(r) != nil { //mutant:other-sites-accepted
 		return r, otherSite
 	}
-	if g.public(g.below(r)) {
-		if refusal := readBody(w, r, maxPublic); refusal != nil {
-			return r, refusal
-		}
+	if g.public(r) {
 		next.ServeHTTP(w, r)
 		return r, nil
 	}
@@ -88,7 +78,7 @@ func (g *Gate) admit(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 	identity.Address = peer
 	r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity))
-	if refusal := readBody(w, r, MaxBody); refusal != nil {
+	if refusal := readBody(w, r); refusal != nil {
 		return r, refusal
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxRequest)
@@ -130,7 +120,7 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal) 
 
 // contentPolicy lets pages use style, images, scripts, data and forms of this console only, and
 // nothing inline. No page may show the console in a frame.
-const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; " +
+const contentPolicy = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // strictTransport makes browsers use TLS for a day after each visit. It is short because it holds

@@ -29,8 +29,8 @@ type Identity struct {
 // identityKey is the key of the Identity in the context of a request after Wrap.
 type identityKey struct{}
 
-// From returns the user of a request that passed Gate.Wrap. It returns the zero Identity on
-// public paths, and for a refused request whose user is not known.
+// From returns the user of a request that passed Gate.Wrap. It returns the zero Identity for
+// public files, and for a refused request whose user is not known.
 func From(ctx context.Context) Identity {
 	i, _ := ctx.Value(identityKey{}).(Identity)
 	return i

@@ -1,9 +1,6 @@
 package access
 
-import (
-	"net/http"
-	"slices"
-)
+import "net/http"
 
 // Reason says why a request is refused. It is the key of a text in the catalogue of the console.
 type Reason string
@@ -14,27 +11,16 @@ type Refusal struct {
 	Reason Reason
 }
 
-// reasons are those of all refusals.
-var reasons []Reason
-
-// Reasons returns all reasons, so that a test can compare them with the catalogue.
-func Reasons() []Reason { return slices.Clone(reasons) }
-
-func newRefusal(reason Reason, status int) *Refusal {
-	reasons = append(reasons, reason)
-	return &Refusal{Status: status, Reason: reason}
-}
-
 // The refusals.
 var (
-	wrongMethod = newRefusal("wrong_method", http.StatusMethodNotAllowed)
-	wrongPath   = newRefusal("wrong_path", http.StatusBadRequest) // empty segments, dots or escapes
-	wrongHost   = newRefusal("wrong_host", http.StatusMisdirectedRequest)
-	noTLS       = newRefusal("no_tls", http.StatusForbidden) // between the browser and the proxy
-	otherSite   = newRefusal("other_site", http.StatusForbidden)
-	notProxy    = newRefusal("not_proxy", http.StatusForbidden)
-	noUser      = newRefusal("no_user", http.StatusForbidden)
-	badForm     = newRefusal("bad_form", http.StatusBadRequest)
-	tooLarge    = newRefusal("too_large", http.StatusRequestEntityTooLarge)
-	notOperator = newRefusal("not_operator", http.StatusForbidden)
+	wrongMethod = &Refusal{http.StatusMethodNotAllowed, "wrong_method"}
+	wrongPath   = &Refusal{http.StatusBadRequest, "wrong_path"} // empty segments, dots or escapes
+	wrongHost   = &Refusal{http.StatusMisdirectedRequest, "wrong_host"}
+	noTLS       = &Refusal{http.StatusForbidden, "no_tls"} // between the browser and the proxy
+	otherSite   = &Refusal{http.StatusForbidden, "other_site"}
+	notProxy    = &Refusal{http.StatusForbidden, "not_proxy"}
+	noUser      = &Refusal{http.StatusForbidden, "no_user"}
+	badForm     = &Refusal{http.StatusBadRequest, "bad_form"}
+	tooLarge    = &Refusal{http.StatusRequestEntityTooLarge, "too_large"}
+	notOperator = &Refusal{http.StatusForbidden, "not_operator"}
 )

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"time"
 )
@@ -14,22 +13,18 @@ import (
 // MaxBody is the largest body of a request, in bytes.
 const MaxBody = 1 << 20
 
-// maxPublic is the largest body of a request to a public path, in bytes.
-const maxPublic = 16 << 10
-
 // bodyTimeout limits how long the body of a request may take to arrive.
 const bodyTimeout = 30 * time.Second
 
-// maxRequest is when the context of a request ends. Only server-sent events last that long. The
-// browser then sends the request again, and its identity is checked again.
+// maxRequest is when the context of a request ends. An action takes 4 minutes at most.
 const maxRequest = 5 * time.Minute
 
-// readBody reads the body of a POST, of at most limit bytes. Wrap has limited the time.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) *Refusal {
+// readBody reads the body of a POST, of at most MaxBody bytes. Wrap has limited the time.
+func readBody(w http.ResponseWriter, r *http.Request) *Refusal {
 	if r.Method != http.MethodPost {
 		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err != nil {
 		w.Header().Set("Connection", "close") // otherwise the server would wait for the rest before it answers
 		if _, exceeds := errors.AsType[*http.MaxBytesError](err); exceeds {
@@ -50,17 +45,7 @@ func canonical(r *http.Request) bool {
 	return r.URL.RawPath == "" && (r.URL.Path == clean || clean != "/" && r.URL.Path == clean+"/")
 }
 
-// below returns the path below the base path; "": the path is outside of it.
-func (g *Gate) below(r *http.Request) string {
-	at, ok := strings.CutPrefix(r.URL.Path, g.o.Settings.BasePath)
-	if !ok || at != "" && at[0] != '/' {
-		return ""
-	}
-	return at
-}
-
-func (g *Gate) public(at string) bool {
-	return slices.ContainsFunc(g.o.Public, func(p string) bool {
-		return at == p || strings.HasSuffix(p, "/") && strings.HasPrefix(at, p)
-	})
+// public reports whether a request is for a file that needs no identity: style and scripts, which have no data.
+func (g *Gate) public(r *http.Request) bool {
+	return r.Method != http.MethodPost && strings.HasPrefix(r.URL.Path, g.o.Settings.BasePath+"/static/")
 }

@@ -41,16 +41,14 @@ func newRig(t *testing.T, change func(r *rig, s *environ.Console)) *rig {
 		Refuse: func(w http.ResponseWriter, _ *http.Request, refusal access.Refusal) {
 			http.Error(w, string(refusal.Reason), refusal.Status)
 		},
-		Public: []string{"/static/", "/language"},
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))(t)
 	mux := http.NewServeMux()
 	for pattern, handler := range map[string]http.Handler{
-		"/":              r.handle("page"),
-		"/static/":       r.handle("static"),
-		"POST /language": r.handle("language"),
-		"POST /order":    r.handle("search"),
-		"/actions":       r.gate.Action(r.handle("action")),
+		"/":           r.handle("page"),
+		"/static/":    r.handle("static"),
+		"POST /order": r.handle("search"),
+		"/actions":    r.gate.Action(r.handle("action")),
 	} {
 		mux.Handle(pattern, handler)
 	}

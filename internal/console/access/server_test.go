@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -64,12 +64,12 @@ func TestServer_ChecksTheHostOfTheRequestTarget(t *testing.T) {
 }
 
 // A form that is announced larger than the limit is refused before it has arrived.
-func TestServer_RefusesAHugeFormOfNobody(t *testing.T) {
+func TestServer_RefusesAHugeForm(t *testing.T) {
 	server := serve(t, newRig(t, anonymous))
-	head := "POST /language HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+	head := "POST /order HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 	for _, text := range []string{
-		head + "Content-Length: 1000000000\r\n\r\nlang=" + strings.Repeat("x", 20<<10),
-		head + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat("x", 0x5000) + "\r\n",
+		head + "Content-Length: 1000000000\r\n\r\nid=" + strings.Repeat("x", access.MaxBody),
+		head + "Transfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("x", access.MaxBody+1) + "\r\n",
 	} {
 		expect.Equal(t, raw(t, server, text), 413, "status")
 	}
@@ -86,7 +86,7 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// A body must arrive within 30 s. A handler may take longer, and so may server-sent events.
+// A body must arrive within 30 s. A handler may take longer.
 func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, anonymous)
@@ -108,33 +108,14 @@ func TestServer_ASlowBodyIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Server-sent events arrive while the handler runs.
-func TestServer_EventsAreFlushed(t *testing.T) {
-	r := newRig(t, anonymous)
-	end := make(chan struct{})
-	r.handler = r.gate.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, "data: 1\n\n")
-		w.(http.Flusher).Flush()
-		<-end
-	}))
-	resp := must.Get(http.Get(serve(t, r).URL + "/live"))(t)
-	defer resp.Body.Close()
-	line, err := bufio.NewReader(resp.Body).ReadString('\n')
-	close(end)
-	expect.That(t, err == nil && line == "data: 1\n", "got %q, %v", line, err)
-}
-
-// A stream of events does not outlive its user for long: the browser must ask again.
-func TestGate_AStreamOfEventsEnds(t *testing.T) {
+// A request does not outlive its user for long.
+func TestGate_ARequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, withProxy)
 		u := ann()
 		r.handler = r.gate.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
-		for _, accept := range []string{"text/event-stream", "*/*", ""} { // whatever the client says
-			began := time.Now()
-			r.do(u.request(request{path: "/live", header: map[string]string{"Accept": accept}}))
-			expect.Equal(t, time.Since(began), 5*time.Minute, "Accept: %q: the stream lasts", accept)
-		}
+		began := time.Now()
+		r.do(u.request(request{path: "/live"}))
+		expect.Equal(t, time.Since(began), 5*time.Minute, "a request lasts")
 	})
 }

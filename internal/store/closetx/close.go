@@ -22,14 +22,15 @@ import (
 // Closer closes orders, previews and tries closes, and pauses them.
 type Closer struct {
 	*schema.Checker
-	stuck     sync.Map     // until when nobody waits for a hotRow
-	lastClose atomic.Int64 // when an order was closed last, in Unix nanoseconds
-	// crowdedUntil is until when closes lock the stock first, in Unix nanoseconds.
-	crowdedUntil atomic.Int64
+	stuck     sync.Map                  // until when nobody waits for a hotRow
+	lastClose atomic.Pointer[time.Time] // when an order was closed last; nil: none was
+	// lastCrowd is when closes last waited in vain for the stock. They lock it first for crowdedFor; nil: never.
+	lastCrowd atomic.Pointer[time.Time]
 	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
 	stockTurn chan time.Time
-	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
-	watch     atomic.Bool          // a table that a close writes has a trigger
+	waits     atomic.Pointer[bool]  // the result of releaseWaits; nil: not asked yet
+	watch     atomic.Bool           // a table that a close writes has a trigger
+	readOnly  atomic.Pointer[error] // of the last NotReadOnly: a user with SUPER could close orders on a replica of MySQL
 }
 
 // maxRounds is how often one transaction of CloseOrders is tried, each time in another way.
@@ -85,7 +86,7 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 	}
 	out := c.outcomes(reqs)
 	if slices.ContainsFunc(out, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Closed }) {
-		s.lastClose.Store(time.Now().UnixNano())
+		s.lastClose.Store(new(time.Now()))
 	}
 	return out, nil
 }
@@ -93,7 +94,13 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 // ClosedWithin reports whether this Store has closed an order within the last while. Then the database
 // takes writes, and Writable need not ask.
 func (s *Closer) ClosedWithin(last time.Duration) bool {
-	return time.Since(time.Unix(0, s.lastClose.Load())) < last
+	return within(&s.lastClose, last)
+}
+
+// within reports whether a moment was within the last while, also if the clock was set meanwhile.
+func within(at *atomic.Pointer[time.Time], last time.Duration) bool {
+	t := at.Load()
+	return t != nil && time.Since(*t) < last
 }
 
 // mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -177,16 +178,23 @@ func (c *Rows) notInTable(t *db.Table, ids []string) ([]string, error) {
 // rows that were not requested, which the database matches by the collation.
 func (c *Rows) lock(t *db.Table, ids []string) error {
 	query := map[locking]string{WaitForLocks: t.Lock, SkipLocked: t.LockFree, LockNothing: t.Read}[c.Locks]
-	columns := eventColumns{names: c.S.Q.M.EventColumns}
+	columns, typed := eventColumns{names: c.S.Q.M.EventColumns}, false
 	return db.EachRow(c.Tx, query, append(c.S.Q.StateArgs(), c.S.Q.D.Now(), c.S.Q.Args(ids)), func(rows *sql.Rows) (err error) {
 		var (
-			id  string
-			row lockedRow
-			st  db.State
-			due any
-			now time.Time
+			id   string
+			row  lockedRow
+			st   db.State
+			due  any
+			now  time.Time
+			from sql.RawBytes
 		)
-		into := append([]any{&id, db.Nullable(&row.Category), &st, &due, &row.Version, db.TimeInto(&now)}, columns.into()...)
+		if !typed {
+			if err := c.S.Q.CheckDueType(rows); err != nil {
+				return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, err)
+			}
+			typed = true
+		}
+		into := append([]any{&id, db.Nullable(&row.Category), &st, &due, &row.Version, db.TimeInto(&now), &from}, columns.into()...)
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
@@ -225,11 +233,24 @@ func (c *Rows) ReadClock() (err error) {
 	return err
 }
 
+// refuses returns why this Store closes no order now, by the last answers of CheckMapping and NotReadOnly. No order is at fault.
+func (s *Closer) refuses() error {
+	for _, why := range []*atomic.Pointer[error]{&s.Unfit, &s.readOnly} {
+		if err := why.Load(); err != nil {
+			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, *err)
+		}
+	}
+	return nil
+}
+
 // readPauses reads the pauses. If all orders are paused, it returns an error that says so. A call without a path obeys no pause.
 func (c *Rows) readPauses() error {
 	c.Paused = map[string]bool{}
 	if c.path == "" {
 		return nil
+	}
+	if err := c.S.refuses(); err != nil {
+		return err
 	}
 	pauses, err := c.S.pauses(c.Tx, c.S.Dialect.Now())
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *Closer) TakesWrites(ctx context.Context) error {
 	return s.NotReadOnly(ctx)
 }
 
-// NotReadOnly returns an error if the server does not answer or is read-only. It is one statement, and takes at most 5 s. The error wraps
-// orderclose.ErrUnavailable.
+// NotReadOnly returns an error if the server does not answer or is read-only. CloseOrders closes nothing while the last answer was that it
+// is. It is one statement, and takes at most 5 s. The error wraps orderclose.ErrUnavailable.
 func (s *Closer) NotReadOnly(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
@@ -57,8 +57,11 @@ func (s *Closer) NotReadOnly(ctx context.Context) error {
 		return s.FailedTo(ctx, err, "ask whether the server is read-only")
 	}
 	if readOnly {
-		return fmt.Errorf("%w: the server is read-only", orderclose.ErrUnavailable)
+		err := fmt.Errorf("%w: the server is read-only", orderclose.ErrUnavailable)
+		s.readOnly.Store(&err)
+		return err
 	}
+	s.readOnly.Store(nil)
 	return nil
 }
 

@@ -68,9 +68,6 @@ func (m *Mapping) Check() []Problem {
 	c.onClose(m)
 	if m.Shards != nil {
 		c.shards(m.Shards)
-		if m.ID.Type == UUIDSwapped {
-			c.report("id.type", "shards cannot have ids of the type "+string(UUIDSwapped), "map a generated column with the text of the id")
-		}
 	}
 	if m.ByRule {
 		c.byRule(m)
@@ -129,7 +126,7 @@ func (c *checker) optional(path, name string) {
 func (c *checker) table(path, name string, sharded bool) {
 	switch {
 	case IsPattern(name) && !sharded:
-		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), "add shards: {on: created, zone: UTC}, or name one table")
+		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), `add shards: {"on": created, zone: UTC}, or name one table`)
 	case IsPattern(name):
 		if _, err := ParsePattern(name); err != nil {
 			c.report(path, err.Error(), "write it as orders_{yyyyMM}")

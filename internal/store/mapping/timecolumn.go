@@ -49,6 +49,14 @@ func TimeTypes() []TimeType {
 	return []TimeType{DateTime, Timestamp, TimestampTZ, UnixSeconds, UnixMillis}
 }
 
+// ServerType returns the type of the column as the server names it; "": a column of unix time may have one of several.
+func (m TimeColumn) ServerType(postgres bool) string {
+	if m.Type == DateTime && postgres {
+		return "TIMESTAMP"
+	}
+	return map[TimeType]string{DateTime: "DATETIME", Timestamp: "TIMESTAMP", TimestampTZ: "TIMESTAMPTZ"}[m.Type]
+}
+
 // Precision is the smallest difference of two values of a column.
 type Precision string
 
@@ -94,7 +102,7 @@ func ParseZone(zone string) (*time.Location, error) {
 	if zone == "" || strings.EqualFold(zone, "local") {
 		return nil, errors.New("no time zone is given, and the zone of the machine is not used")
 	}
-	loc, err := time.LoadLocation(zone)
+	loc, err := time.LoadLocation(strings.Replace(zone, "utc", "UTC", 1))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a known time zone", zone)
 	}

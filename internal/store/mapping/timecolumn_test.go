@@ -112,6 +112,7 @@ func TestParseZone_HasNoDefault(t *testing.T) {
 		loc, err := ParseZone(zone)
 		expect.That(t, err != nil, "%q is %v", zone, loc)
 	}
+	expect.Equal(t, must.Get(ParseZone("utc"))(t), time.UTC, "utc")
 }
 
 func TestCodec_OfPostgreSQL(t *testing.T) {

@@ -157,6 +157,14 @@ func (k Key) Read(column string) string {
 	return "CASE WHEN " + column + " IS NULL THEN NULL ELSE LOWER(CONCAT_WS('-'" + list + ")) END"
 }
 
+// InOrder writes the expression by which ids, as Read writes them, are in the order of an index on the key.
+func (k Key) InOrder(id string) string {
+	if k.Type != UUIDSwapped {
+		return id
+	}
+	return fmt.Sprintf("CONCAT(SUBSTR(%[1]s, 15, 4), SUBSTR(%[1]s, 10, 4), SUBSTR(%[1]s, 1, 8), SUBSTR(%[1]s, 20))", id)
+}
+
 // bytes returns a UUID as a column of this type stores it; empty: it is no UUID.
 func (k Key) bytes(id string) []byte {
 	digits := strings.ReplaceAll(id, "-", "")

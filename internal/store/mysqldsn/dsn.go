@@ -129,6 +129,7 @@ func Force(cfg *mysql.Config) error {
 	cfg.InterpolateParams = true // one round trip for a statement with arguments
 	cfg.ClientFoundRows = false  // the count of affected rows must be the count of changed rows
 	cfg.MultiStatements = false
+	cfg.MaxAllowedPacket = 0        // that of the server, which ends the connection at a longer statement: the driver sends its arguments apart
 	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
 	cfg.Timeout = cmp.Or(cfg.Timeout, dialTimeout)

@@ -133,8 +133,8 @@ func statusOf(v mapping.Value) Status {
 func (s *Reader) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) (rows []AuditRow, err error) {
 	last := after.ID
 	limit = min(limit, db.MaxIn)
-	if after.Due.Before(from) {
-		after = orderclose.Order{Due: from}
+	if after.Due.IsZero() {
+		after = orderclose.Order{Due: from} // a later one may be due before from, which is rounded down
 	}
 	p := s.Q.EveryPage(part.value, to, after, limit)
 	switch part.State {

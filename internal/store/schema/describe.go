@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/store/internal/db"
@@ -11,12 +12,15 @@ import (
 )
 
 // Checker migrates the schema, and checks the shop's tables.
-type Checker struct{ *db.Handle }
+type Checker struct {
+	*db.Handle
+	Unfit atomic.Pointer[error] // of the last CheckMapping or CheckTables; nil: the tables fit the mapping, as far as is known
+}
 
 // CheckMapping reports what keeps the store from using the orders' tables as they are mapped:
 // what is missing or has another type, where, and how to fix it. It only reads. The error is
 // a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
-// check tables of SQLite.
+// check tables of SQLite. While the last answer was a MappingError, CloseOrders closes nothing.
 func (s *Checker) CheckMapping(ctx context.Context) error { return s.checkMapping(ctx, true) }
 
 // CheckTables is CheckMapping without the statements of the user (Mapping.OnClose): a user without
@@ -37,8 +41,11 @@ func (s *Checker) checkMapping(ctx context.Context, statements bool) error {
 		return s.FailedTo(ctx, err, db.ReadDefinitions)
 	}
 	if len(problems) > 0 {
-		return s.Placed(problems)
+		err = s.Placed(problems)
+		s.Unfit.Store(&err)
+		return err
 	}
+	s.Unfit.Store(nil)
 	return nil
 }
 

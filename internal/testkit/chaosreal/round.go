@@ -131,7 +131,7 @@ func (w *world) left() (left []string) {
 	number("events in the outbox", "SELECT COUNT(*) FROM outbox_events")
 	number("schedules in the outbox", "SELECT COUNT(*) FROM outbox_schedules")
 	for topic, group := range scenario.Groups(w.cfg) {
-		lag, err := w.kafka.WaitingIn(w.ctx, group, topic)
+		lag, err := scenario.WaitingIn(w.ctx, w.kafka, group, topic)
 		if err != nil || lag != 0 {
 			left = append(left, fmt.Sprintf("%d records of %s (%v)", lag, topic, err))
 		}

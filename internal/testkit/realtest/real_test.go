@@ -28,6 +28,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
 )
 
@@ -82,7 +83,7 @@ func killingARelayOrACloser(t *testing.T, s environ.Servers) {
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	r.until("the closer has handled the close topic", func() bool {
-		return must.Get(r.kafka.WaitingIn(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close))(r.t) == 0
+		return must.Get(scenario.WaitingIn(r.t.Context(), r.kafka, r.cfg.CloserGroup(), r.cfg.Topics.Close))(r.t) == 0
 	})
 }
 

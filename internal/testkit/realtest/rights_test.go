@@ -298,7 +298,7 @@ func (s *seat) arrived(topics ...string) (missing error) {
 
 // committed returns an error while the group has not committed all of the topic.
 func (s *seat) committed(group, topic string) error {
-	lag, err := s.admin.WaitingIn(s.t.Context(), group, topic)
+	lag, err := scenario.WaitingIn(s.t.Context(), s.admin, group, topic)
 	if err == nil && lag > 0 {
 		err = fmt.Errorf("%s has still to commit %d records", group, lag)
 	}

@@ -82,7 +82,7 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s environ.Servers) {
 	late := orderclose.Order{ID: "o-99999", CreatedAt: time.Now(), Due: time.Now().Add(-time.Second)} // no order has this id
 	put(debezium(late, "r", 0, 0))
 	r.eventually(func() error {
-		lag, err := r.kafka.WaitingIn(t.Context(), r.cfg.Group("intake", topic), topic)
+		lag, err := scenario.WaitingIn(t.Context(), r.kafka, r.cfg.Group("intake", topic), topic)
 		if err == nil && lag > 0 {
 			err = fmt.Errorf("%d rows of the snapshot are not read", lag)
 		}

@@ -118,9 +118,9 @@ func refusals(t *testing.T, b *broker) {
 		"SASL on a listener without": {b.with(environ.EnvBrokers+"="+b.mtls, ca, environ.EnvTLSCert+"="+b.file("admin.crt"),
 			environ.EnvTLSKey+"="+b.file("admin.key"), environ.EnvSASLMechanism+"=PLAIN", environ.EnvSASLUser+"=admin", environ.EnvSASLPassword+"=hunter2"),
 			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
-		"no SASL on a listener with": {b.with(environ.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection with TLS and without SASL", nil},
+		"no SASL on a listener with": {b.with(environ.EnvBrokers+"="+b.sasl, ca), "the broker closed a connection (TLS)", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
-			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or other settings",
+			`the broker closed a connection (not encrypted, SASL PLAIN as user "plain-relay"); use the port of a listener that accepts such connections`,
 			nil},
 		"no client certificate": {b.with(environ.EnvBrokers+"="+b.mtls, ca),
 			"docs/security.md", nil}, // the broker may close the connection without a reason

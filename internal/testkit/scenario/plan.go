@@ -10,6 +10,7 @@
 //	expect.go   what the checker expects of a run
 //	database.go creates and deletes databases of runs
 //	topics.go   a topics.yaml with seconds in place of minutes
+//	waiting.go  how many records a group has not done yet
 package scenario
 
 import (

@@ -2,12 +2,14 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -119,5 +121,11 @@ func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 		r.create(specs)
 		time.Sleep(2 * time.Minute)
 		expect.Equal(t, r.gauge("orderclose_topic_drift"), 0, "differences after topics apply")
+		r.world.Broker.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) {
+			r.world.Broker.KeepControl()
+			return nil, errors.New("no answer"), true
+		})
+		time.Sleep(10 * time.Minute)
+		expect.Equal(t, testkit.Metrics{Registry: r.registry}.Series("topic_drift"), 0, "series while nobody knows the settings")
 	})
 }

@@ -73,7 +73,7 @@ func (w *chaosWorld) mostHops() (most int) {
 		lists = w.file.lists
 	}
 	for _, list := range lists {
-		most = max(most, list.MostHops(longest))
+		most = max(most, longestWalk(list, longest))
 	}
 	return most
 }

@@ -75,7 +75,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	comp, err := a.Compensator(nil)
+	comp, err := a.Compensator()
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func randomSkew(random *rand.Rand, most time.Duration) time.Duration {
 // mostHops bounds the buckets that an order passes through. The order was due in remaining when a clock that was ahead scheduled it. The bound is the
 // longer of the plans by the right and the wrong clock, two hops, and the hops that the error of the clock costs.
 func mostHops(bs orderclose.Buckets, remaining, ahead time.Duration) int {
-	return max(len(bs.Walk(remaining)), len(bs.Walk(remaining-ahead))) + 2 + bs.MostHops(ahead.Abs())
+	return max(len(bs.Walk(remaining)), len(bs.Walk(remaining-ahead))) + 2 + longestWalk(bs, ahead.Abs())
 }
 
 // TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing: the producer's clock is wrong by up to four minutes, and the relay's by up to a day. The
@@ -161,7 +161,7 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 		o := r.order(fmt.Sprint("o", i), category, true)
 		most[o.ID] = mostHops(r.cfg.Buckets, time.Until(o.Due), 0)
 		if brokers > 1 || ahead > 0 { // the leaders' clocks differ, or closers send early records back
-			most[o.ID] += r.cfg.Buckets.MostHops(ahead.Abs())
+			most[o.ID] += longestWalk(r.cfg.Buckets, ahead.Abs())
 		}
 		time.Sleep(11 * time.Second)
 	}

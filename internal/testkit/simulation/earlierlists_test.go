@@ -64,7 +64,7 @@ func earlierLists(ctx context.Context, r *rig, seed uint64) {
 	// A record in a bucket that is too long stays there for the bucket's length; the loop has closed its order.
 	time.Sleep(max(time.Until(last), all[len(all)-1].Length) + 2*time.Minute)
 	use(all)
-	r.mostAppends = 3 * (all.MostHops(time.Hour) + 2)
+	r.mostAppends = 3 * (longestWalk(all, time.Hour) + 2)
 	v := r.check(time.Now())
 	expect.That(r.t, v.Quantile(1) <= 30*time.Second, "closed %v, the latest %v late; want half a minute at most", v.ByPath, v.Quantile(1))
 }

@@ -106,7 +106,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	r.t.Helper()
 	c := r.connect(name)
 	a := must.Get(pipeline.New(pipeline.Options{Config: r.cfg, Connections: clients.Clients{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger}))(r.t)
-	comp := must.Get(a.Compensator(nil))(r.t)
+	comp := must.Get(a.Compensator())(r.t)
 	return func(ctx context.Context) (int, int) {
 		report, err := comp.Sweep(ctx, false)
 		expect.NoError(r.t, err)

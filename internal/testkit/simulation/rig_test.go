@@ -270,7 +270,7 @@ func (r *rig) maxAppends() int {
 	for _, d := range r.cfg.Delays.ByCategory {
 		longest = max(longest, d)
 	}
-	return 3 * (r.cfg.Buckets.MostHops(longest) + 2)
+	return 3 * (longestWalk(r.cfg.Buckets, longest) + 2)
 }
 
 // appends returns the number of records in all topics but the control topic.

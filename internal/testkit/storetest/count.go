@@ -7,55 +7,25 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 var countPromises = []promise[shop]{
-	{name: "CountOverdueEqualsTheOrdersOfAllPages", test: countIsHowMany, tags: Settings},
-	{name: "SpansAndCountsHaveUnpaidOrdersOnly", test: countHasUnpaidOnly},
+	{name: "SpansHaveUnpaidOrdersOnly", test: spansHaveUnpaidOnly},
 	{name: "OverdueNowReturnsUnpaidOrdersOnly", test: overdueNowHasUnpaidOnly},
 	{name: "OverdueNowReadsTheOldestAndTheNewest", test: overdueNowReadsBothEnds},
 }
 
-func (s *shop) countOverdue(cutoff time.Time) int64 {
-	s.Helper()
-	return must.Get(s.CountOverdue(s.Context(), cutoff))(s)
-}
-
-func countIsHowMany(t *testing.T, s *shop) {
-	s.migrated()
-	_, cutoff := s.overdue(2500) // seven are due at each millisecond
-	s.bulk([]orderclose.Order{{ID: "later", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)}})
-	for _, row := range []struct {
-		what   string
-		cutoff time.Time
-		want   int64
-	}{
-		{"all", cutoff, 2500},
-		{"all but the latest", cutoff.Add(-time.Millisecond), 2493},
-		{"all, the cutoff between two milliseconds", cutoff.Add(999 * time.Microsecond), 2500},
-		{"one more", cutoff.Add(time.Millisecond), 2501},
-		{"none", cutoff.Add(-time.Minute), 0},
-	} {
-		want(t, row.what, s.countOverdue(row.cutoff), row.want)
-	}
-	s.close("o00000", "o00001", "o02499")
-	want(t, "all but three that were closed", s.countOverdue(cutoff), 2497)
-}
-
-func countHasUnpaidOnly(t *testing.T, s *shop) {
+func spansHaveUnpaidOnly(t *testing.T, s *shop) {
 	s.migrated()
 	from, until := s.now().Add(-2*time.Hour), s.now().Add(2*time.Hour)
 	finds := func(what string, ids ...string) {
 		t.Helper()
 		want(t, what+" of a span", s.between(from, until, 100, ignorePage), ids)
 		want(t, what+" of a span without a beginning", s.between(time.Time{}, until, 100, ignorePage), ids)
-		want(t, what+" that are counted", s.countOverdue(until), int64(len(ids)))
 	}
 	finds("no orders")
 	s.orderOfEachStatus()
 	finds("orders", "overdue", "unpaid")
-	want(t, "overdue", s.countOverdue(s.now()), 1)
 }
 
 // overdueNow returns the orders of OverdueNow, oldest first, and checks the clock that it returns.
@@ -110,17 +80,12 @@ func overdueNowReadsBothEnds(t *testing.T, s *shop) {
 // mappedCount tests the same in a shop's own tables; shards are summed.
 func mappedCount(t *testing.T, s *mapped) {
 	s.begin()
-	want(t, "overdue of no orders", s.countOverdue(s.now()), 0)
 	orders := s.putThroughMonths()
 	without := s.an(3000, 0)
 	without.Due = time.Time{}
 	s.put(s.Mapping.Status.From, without, s.an(3001, time.Hour))
 	s.put(s.Paid, s.an(3002, -time.Minute))
-	want(t, "overdue", s.countOverdue(s.now()), int64(len(orders)))
-	until := orders[30].Due
-	want(t, "overdue by the time of one of them", s.countOverdue(until), int64(len(idsDue(orders, time.Time{}, until))))
 	s.closing(orders[:20]...)
-	want(t, "overdue after some were closed", s.countOverdue(s.now()), int64(len(orders)-20))
 	now, more := s.overdueNow(0)
 	want(t, "orders overdue now", len(now), len(orders)-20)
 	want(t, "the oldest order overdue now", now[0].Due, orders[20].Due)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,7 +101,6 @@ func mappedExcluded(t *testing.T, s *mapped) {
 	page := must.Get(s.Overdue(t.Context(), s.now(), orderclose.Order{}, 10))(t)
 	expect.That(t, len(page) == 1 && page[0].ID == overdue.ID, "a sweep finds %+v", page)
 	s.wantTurns(s.now(), []string{overdue.ID}, 1, 2, 0)
-	want(t, "overdue orders", must.Get(s.CountOverdue(t.Context(), s.now()))(t), 1)
 	now, _ := s.overdueNow(0)
 	want(t, "overdue orders now", len(now), 1)
 	counts := map[store.AuditState]int{}
@@ -276,7 +276,27 @@ func tablesFit(t *testing.T, s *mapped) {
 	expect.That(t, err != nil, "missing tables are not reported")
 	s.begin()
 	s.must(s.CheckMapping(t.Context()))
+	overdue := s.an(1, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue)
+	refused := func(why, when string) {
+		t.Helper()
+		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(overdue))
+		expect.That(t, errors.Is(err, orderclose.ErrNoOrderAtFault) && strings.Contains(err.Error(), why), "a close %s: %v", when, err)
+	}
 	table := s.table(s.Mapping.Orders, s.today)
-	s.exec("ALTER TABLE " + mapping.Quote(table) + " DROP COLUMN " + mapping.Quote(s.Mapping.Due.Column))
-	expect.Says(t, s.CheckMapping(t.Context()), "there is no column "+table+"."+s.Mapping.Due.Column, "without the due column")
+	alter, column := "ALTER TABLE "+mapping.Quote(table), mapping.Quote(s.Mapping.Due.Column)
+	other := map[mapping.TimeType]string{mapping.DateTime: " MODIFY " + column + " TIMESTAMP NULL", mapping.Timestamp: " MODIFY " + column + " DATETIME"}
+	if s.Dialect() == store.Postgres {
+		other[mapping.DateTime] = " ALTER COLUMN " + column + " TYPE timestamptz"
+		other[mapping.TimestampTZ] = " ALTER COLUMN " + column + " TYPE timestamp"
+	}
+	if change := other[s.Mapping.Due.Type]; change != "" && (s.DueFrom == "" || s.Mapping.ByRule) {
+		s.exec(alter + change)
+		refused("has the type", "by times of another type")
+	}
+	s.exec(alter + " DROP COLUMN " + column)
+	missing := "there is no column " + table + "." + s.Mapping.Due.Column
+	expect.Says(t, s.CheckMapping(t.Context()), missing, "without the due column")
+	refused(missing, "on tables that do not fit")
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
 }

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"database/sql"
-	"math"
 	"slices"
 	"time"
 
@@ -31,25 +30,11 @@ func (s *Handle) Overdue(ctx context.Context, cutoff time.Time, after orderclose
 // with the fields of Overdue. from is rounded down to the column's precision. It continues
 // after the order after; the zero Order begins at from.
 func (s *Handle) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	if after.Due.Before(from) {
-		after = orderclose.Order{Due: from}
+	if after.Due.IsZero() {
+		after = orderclose.Order{Due: from} // a later one may be due before from, which is rounded down
 	}
 	orders, err := s.overdue(ctx, to, after, limit)
 	return orders, s.FailedTo(ctx, err, "read orders due from %s to %s after %q", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID)
-}
-
-// CountOverdue returns how many orders Overdue returns in all pages. It reads one entry of the
-// index for each.
-func (s *Handle) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, err error) {
-	in, err := s.AllTables(ctx)
-	for _, t := range in {
-		part, err := s.CountPage(ctx, t, s.Q.OpenPage(cutoff, orderclose.Order{}, math.MaxInt32))
-		if err != nil {
-			return 0, s.FailedTo(ctx, err, "count overdue orders")
-		}
-		n += part
-	}
-	return n, err
 }
 
 // overdueHalf is how many of the oldest and how many of the newest orders OverdueNow reads at most.

@@ -62,7 +62,8 @@ func (q *statements) page(in []*Table, delays []delay, p Page) (query string, ar
 	for i, part := range parts {
 		parts[i] = fmt.Sprintf("SELECT * FROM (%s) AS s%d", part, i)
 	}
-	return strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY oc_due%[1]s, oc_id%[1]s LIMIT ?", p.order()), append(args, p.limit)
+	all, order := strings.Join(parts, " UNION ALL "), p.order()
+	return fmt.Sprintf("SELECT * FROM (%s) AS oc_all ORDER BY oc_due%[2]s, %[3]s%[2]s LIMIT ?", all, order, q.M.ID.InOrder("oc_id")), append(args, p.limit)
 }
 
 func (p Page) order() string {

@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -156,6 +157,23 @@ func (q *statements) DecodeDue(v any) (due time.Time, err error) {
 	return due, err
 }
 
+// dueColumn is where readOrders reads the mapped column of Mapping.Due, also if the due time is computed from it.
+const dueColumn = 6
+
+// CheckDueType returns an error if the column from which due times are read has another type than the mapping says. It may have been altered
+// since CheckMapping: in a TIMESTAMP that was a DATETIME of another zone all times are hours off. rows are those of readOrders, whose lock keeps the type.
+func (q *statements) CheckDueType(rows *sql.Rows) error {
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		return err
+	}
+	want := q.M.Due.ServerType(q.D.Name == Postgres)
+	if has := types[dueColumn].DatabaseTypeName(); want != "" && has != want {
+		return fmt.Errorf("column %s has the type %s, and the mapping says %s: correct the mapping, or change the column back", q.M.Due.Column, has, want)
+	}
+	return nil
+}
+
 // Attributes writes the expression of Mapping.Attributes, for decodeAttributes.
 func (q *statements) Attributes() string {
 	if len(q.M.Attributes) == 0 {
@@ -271,8 +289,8 @@ func (q *statements) readOrders(orders string) string {
 	for _, c := range q.M.EventColumns {
 		further += ", " + mapping.Quote(c)
 	}
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		q.M.ID.Read(q.M.ID.Column), OrElse(q.M.Category, "''"), q.ReadState(), q.DueOf(orders), version, further,
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?, %s%s FROM %s%s WHERE %s IN ? ORDER BY %s",
+		q.M.ID.Read(q.M.ID.Column), OrElse(q.M.Category, "''"), q.ReadState(), q.DueOf(orders), version, mapping.Quote(q.M.Due.Column), further,
 		mapping.Quote(orders), q.D.Hint(q.M.ID.Index), id, id)
 }
 

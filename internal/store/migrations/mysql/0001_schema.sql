@@ -1,5 +1,5 @@
 -- All tables of the core. All times are UTC. No column defaults to the server's clock, which may have another time zone, except that of the
--- steps. Ids are up to 64 bytes and compare exactly. Each statement but the last can be repeated, if this step fails in the middle.
+-- steps. Ids are up to 64 bytes and compare exactly. Each statement can be repeated, if this step fails in the middle.
 
 -- The steps that were applied. Each step adds a row when it ends. The largest value of oldest is the oldest program that can use the schema, as
 -- the version that it needs: a step that older programs cannot work with begins with UPDATE orderclose_schema SET oldest = (its own version).
@@ -189,8 +189,7 @@ CREATE TABLE IF NOT EXISTS stock (
   CONSTRAINT stock_available CHECK (available >= 0),
   CONSTRAINT stock_reserved CHECK (reserved >= 0)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
--- No IF NOT EXISTS: a shop's own table of this name is not taken for ours.
-CREATE TABLE orders (
+CREATE TABLE IF NOT EXISTS orders (
   id         VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   category   VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   status     TINYINT     NOT NULL COMMENT '0 unpaid, 1 paid, 2 closed, 3 cancelled, 4 shipped, 5 confirmed',
@@ -203,3 +202,6 @@ CREATE TABLE orders (
   PRIMARY KEY (id),
   KEY orders_overdue (status, expire_at, id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- A shop's own table of this name is not taken for ours.
+UPDATE orders SET id = id, category = category, status = status, created_at = created_at, expire_at = expire_at, paid_at = paid_at, closed_at = closed_at,
+    version = version, payment_id = payment_id WHERE 1 = 0;
