@@ -44,11 +44,9 @@ func newShop(seed uint64, postgres bool) *shop {
 	s.delay, s.zone = pick(r, 10*time.Minute, 30*time.Minute, 2*time.Hour), pick(r, 0, 8*time.Hour, 5*time.Hour+30*time.Minute)
 	prefix := pick(r, "", "t_", "shop_", "oms_")
 	s.table, s.lines = prefix+pick(r, "order", "orders", "order_info", "booking"), prefix+pick(r, "order_item", "order_goods", "order_line")
-	style, camel := func(name string) string { return name }, regexp.MustCompile("_.")
-	if r.IntN(4) == 0 {
-		style = func(name string) string {
-			return camel.ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
-		}
+	humps := regexp.MustCompile(pick(r, "_.", "^$", "^$", "^$")) // one of four has orderId
+	style := func(name string) string {
+		return humps.ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
 	}
 	s.created = style(pick(r, "create_time", "created_at", "add_time", "gmt_create"))
 	s.status = style(pick(r, "status", "order_status", "state"))
