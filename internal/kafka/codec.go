@@ -110,8 +110,11 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	}
 	if of, ok := answer.(kmsg.ThrottleResponse); ok {
 		if millis, _ := of.Throttle(); millis > 0 { // a quota is used up: for so long the broker reads no request of this connection
-			c.by.log.Warn("a quota of Kafka delays requests", "broker", c.broker.address, "request", kmsg.NameForKey(req.Key()), "milliseconds", millis)
 			c.muted = min(time.Duration(millis)*time.Millisecond, requestTimeout)
+			if now, logged := sinceStart(), c.broker.quota.Load(); logged == 0 || now-logged >= int64(time.Minute) {
+				c.broker.quota.Store(now)
+				c.by.log.Warn("a quota of Kafka delays requests", "broker", c.broker.address, "request", kmsg.NameForKey(req.Key()), "milliseconds", millis)
+			}
 		}
 	}
 	return answer, nil

@@ -132,6 +132,7 @@ func TestRead_WaitsAsLongAsAQuotaDemands(t *testing.T) {
 		expect.That(t, err == nil && len(f.Records) == 1 && asked == 3, "%d records after %d requests, %v", len(f.Records), asked, err)
 		expect.Equal(t, time.Since(began), 6*time.Second, "the time of two pauses")
 		expect.Equal(t, b.dials.Load(), connections+1, "connections, with that of the topology")
+		expect.Equal(t, strings.Count(b.log.String(), "a quota of Kafka delays requests"), 1, "lines of the log in a minute")
 	})
 }
 
