@@ -118,7 +118,9 @@ func readOnlyServer(t *testing.T) {
 }
 
 // A demoted primary keeps its connections. While it is known to be read-only no close reaches it, whose error would show that.
-func TestNotReadOnly_AsksTheNextTimeOnAnotherConnection(t *testing.T) { on(t, demotedPrimary, "postgres") }
+func TestNotReadOnly_AsksTheNextTimeOnAnotherConnection(t *testing.T) {
+	on(t, demotedPrimary, "postgres")
+}
 
 func demotedPrimary(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
