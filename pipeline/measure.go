@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -63,39 +65,21 @@ const tablesInterval = 5 * time.Minute
 // writesReason is the name of refused writes in /-/ready.
 const writesReason = "database writes"
 
+// closeWrites is what watchWrites asks a store.
+type closeWrites interface {
+	CheckTables(ctx context.Context) error
+	ClosedWithin(last time.Duration) bool
+	NotReadOnly(ctx context.Context) error
+	Writable(ctx context.Context) error
+}
+
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
-// every read while every close fails, because it is read-only or its tables are locked. It tries the writes every two minutes, and
-// every 15 s after they have failed. In between, and within a minute of a close, it only asks whether the server is read-only.
-// Every five minutes it asks whether the tables fit the mapping. Where they do not, and on a read-only server, the Store closes nothing.
+// every read while every close fails, because it is read-only or its tables are locked.
 func (a *App) watchWrites(ctx context.Context) {
 	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
-	var written, fitted time.Time // when the writes were tried, and the tables looked at, with success; zero: the last question failed
-	try := func(ctx context.Context) (err error) {
-		began := time.Now()
-		if began.Sub(fitted) >= tablesInterval {
-			limited, cancel := context.WithTimeout(ctx, checkTimeout)
-			err, fitted = a.conns.Store.CheckTables(limited), began
-			cancel()
-		}
-		if a.conns.Store.ClosedWithin(time.Minute) { // its writes have succeeded
-			written = began
-		}
-		switch {
-		case err != nil:
-			fitted = time.Time{}
-		case began.Sub(written) >= writeProbeLatest:
-			err, written = a.conns.Store.Writable(ctx), began
-		default:
-			err = a.conns.Store.NotReadOnly(ctx)
-		}
-		if err != nil {
-			written = time.Time{}
-		}
-		return err
-	}
-	probeWrites(ctx, a.o.Logger, try, func(failing time.Duration, err error) {
+	probeWrites(ctx, a.o.Logger, tryWrites(a.conns.Store), func(failing time.Duration, err error) {
 		a.metrics.writesFailing.Set(failing.Seconds())
 		if err == nil {
 			a.ready.waiting.remove(writesReason)
@@ -103,6 +87,37 @@ func (a *App) watchWrites(ctx context.Context) {
 		}
 		a.ready.waiting.add(writesReason, err.Error())
 	})
+}
+
+// tryWrites returns a try for probeWrites. Each asks whether the server is read-only. Every two minutes without a close, and after a failed try, one
+// tries the writes. Every five minutes, and while they do not fit, one asks whether the tables fit the mapping. The Store closes nothing on tables that
+// do not fit, and on a read-only server.
+func tryWrites(db closeWrites) func(ctx context.Context) error {
+	var written, asked time.Time // when the writes were tried with success, and when the tables were asked for; zero: ask now
+	var unfit error              // the last answer about the tables
+	return func(ctx context.Context) error {
+		began := time.Now()
+		if unfit != nil || began.Sub(asked) >= tablesInterval {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			err := db.CheckTables(limited)
+			cancel()
+			if _, misfit := errors.AsType[*store.MappingError](err); err == nil || misfit { // else they were not read, which refuses no write
+				unfit = err
+			}
+			asked = began
+		}
+		if db.ClosedWithin(time.Minute) { // its writes have succeeded
+			written = began
+		}
+		err := cmp.Or(unfit, db.NotReadOnly(ctx))
+		if err == nil && began.Sub(written) >= writeProbeLatest {
+			err, written = db.Writable(ctx), began
+		}
+		if err != nil {
+			written = time.Time{}
+		}
+		return err
+	}
 }
 
 // closesInDatabase reports whether orders are closed in the database, rather than by

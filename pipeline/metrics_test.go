@@ -139,6 +139,35 @@ func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 	})
 }
 
+// triedStore answers the questions of tryWrites.
+type triedStore struct{ tables, readOnly, writable error }
+
+func (s *triedStore) CheckTables(context.Context) error { return s.tables }
+func (s *triedStore) ClosedWithin(time.Duration) bool   { return false }
+func (s *triedStore) NotReadOnly(context.Context) error { return s.readOnly }
+func (s *triedStore) Writable(context.Context) error    { return s.writable }
+
+// A user with SUPER writes on a read-only server, and there the Store closes nothing. Definitions of tables that cannot be read refuse no write.
+func TestWriteProbe_FailsWhileTheStoreClosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		misfit, slow, readOnly := &store.MappingError{}, errors.New("slow"), errors.New("read-only")
+		db := &triedStore{}
+		try := tryWrites(db)
+		for i, step := range []struct {
+			db   triedStore
+			want error
+		}{{triedStore{tables: slow}, nil}, {triedStore{tables: misfit}, misfit}, {triedStore{tables: slow}, misfit}, {triedStore{}, nil},
+			{triedStore{readOnly: readOnly}, readOnly}, {triedStore{writable: slow}, slow}, {triedStore{}, nil}} {
+			*db = step.db
+			for range 3 {
+				expect.Is(t, try(t.Context()), step.want, "the answer of step %d", i)
+				time.Sleep(writeProbeInterval)
+			}
+			time.Sleep(tablesInterval)
+		}
+	})
+}
+
 func TestNew_ItsOwnRegistryHasTheRuntimeAndTheProcess(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()

@@ -41,10 +41,11 @@ type brokers struct {
 
 // brokerConns are the connections to a broker under one of its addresses. A broker's process may hang while its kernel keeps the
 // connections open. Each of dozens of idle connections would cost a request its deadline. So when a broker hangs, its idle
-// connections are closed at once. brokers.mu guards all fields but address and heard.
+// connections are closed at once. brokers.mu guards all fields but address and the atomic ones.
 type brokerConns struct {
 	address string
 	heard   atomic.Int64       // when the broker last sent something; see sinceStart
+	quota   atomic.Int64       // when a quota of the broker was logged last; see sinceStart. 0: never
 	open    map[*conn]struct{} // all connections
 	idle    []*conn            // those without a request, the last one used last
 	opening int                // how many connections are being opened: at least one for each request in waiting

@@ -12,8 +12,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
@@ -112,8 +110,11 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 	}
 	if of, ok := answer.(kmsg.ThrottleResponse); ok {
 		if millis, _ := of.Throttle(); millis > 0 { // a quota is used up: for so long the broker reads no request of this connection
-			c.by.log.Warn("a quota of Kafka delays requests", "broker", c.broker.address, "request", kmsg.NameForKey(req.Key()), "milliseconds", millis)
-			retry.Sleep(c.by.lifetime, min(time.Duration(millis)*time.Millisecond, requestTimeout))
+			c.muted = min(time.Duration(millis)*time.Millisecond, requestTimeout)
+			if now, logged := sinceStart(), c.broker.quota.Load(); logged == 0 || now-logged >= int64(time.Minute) {
+				c.broker.quota.Store(now)
+				c.by.log.Warn("a quota of Kafka delays requests", "broker", c.broker.address, "request", kmsg.NameForKey(req.Key()), "milliseconds", millis)
+			}
 		}
 	}
 	return answer, nil

@@ -46,6 +46,7 @@ type conn struct {
 	renewAt  time.Time                 // when the next request authenticates again first; zero: never
 	used     int64                     // when the last request ended; see sinceStart
 	out      []byte                    // memory for requests of package kmsg
+	muted    time.Duration             // for how long the broker reads no request after its last answer
 }
 
 // Close closes the connection at once. TLS would write to the broker first, and wait if it hangs.

@@ -142,7 +142,7 @@ func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position) (raw kmsg.Fetc
 		q.version = fetchByName
 	}
 	res, err := req.RequestWith(ctx, q)
-	for err == nil && fetchError(res) == kafka.Unknown && res.ThrottleMillis > 0 { // a quota is used up: the answer has no topic
+	for err == nil && len(res.Topics) == 0 && res.ErrorCode == 0 && res.ThrottleMillis > 0 { // a quota is used up
 		res, err = req.RequestWith(ctx, q)
 	}
 	if err != nil {

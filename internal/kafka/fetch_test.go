@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"encoding/binary"
 	"strings"
 	"testing"
@@ -131,6 +132,22 @@ func TestRead_WaitsAsLongAsAQuotaDemands(t *testing.T) {
 		expect.That(t, err == nil && len(f.Records) == 1 && asked == 3, "%d records after %d requests, %v", len(f.Records), asked, err)
 		expect.Equal(t, time.Since(began), 6*time.Second, "the time of two pauses")
 		expect.Equal(t, b.dials.Load(), connections+1, "connections, with that of the topology")
+		expect.Equal(t, strings.Count(b.log.String(), "a quota of Kafka delays requests"), 1, "lines of the log in a minute")
+	})
+}
+
+// TestAppend_AnAckCountsThoughItsCallerGivesUpWhileAQuotaMutesTheConnection: otherwise its records would be written twice.
+func TestAppend_AnAckCountsThoughItsCallerGivesUpWhileAQuotaMutesTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		b.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			return &kmsg.ProduceResponse{Version: req.GetVersion(), ThrottleMillis: 5000,
+				Topics: []kmsg.ProduceResponseTopic{{Topic: "t", Partitions: []kmsg.ProduceResponseTopicPartition{{}}}}}, nil, true
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := b.cluster(Options{}).Idempotent(nil)(ctx, "t", 0, []wire.RawRecord{(&wire.Message{Key: []byte("k")}).Raw()})
+		expect.NoError(t, err)
 	})
 }
 

@@ -217,7 +217,7 @@ func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error
 	answer := make(chan error, 1)
 	select {
 	case g.commitRequests <- answer:
-		return <-answer // bounded by requestTimeout
+		return <-answer // bounded by the requestTimeout of each request
 	case <-claimCtx.Done():
 		return claimCtx.Err()
 	case <-ctx.Done():

@@ -15,6 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/findcoordinator"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // requestTimeout is how long an answer may take, from the request on, besides the time for which the request makes the broker
@@ -133,23 +135,32 @@ func exchange[Answer any](ctx context.Context, t *transport, to route, send func
 		return answer, notSent{t.explain(err, to)}
 	}
 	var late Answer // not the result: it may come after ctx has ended
-	answered := make(chan error, 1)
+	answered, released := make(chan error, 1), make(chan struct{})
 	go func() {
-		sent, err := sinceStart(), c.begin(to.wait)
-		if err == nil {
-			late, err = send(c)
+		defer close(released)
+		sent, failed := sinceStart(), c.begin(to.wait)
+		if failed == nil {
+			late, failed = send(c)
 		}
-		t.brokers.release(c, sent, err)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		err := failed
+		if errors.Is(failed, os.ErrDeadlineExceeded) {
 			lost()
 			err = fmt.Errorf("broker %s gives no answer: %w", c.broker.address, context.DeadlineExceeded)
 		}
-		answered <- err
+		if answered <- err; c.muted > 0 {
+			retry.Sleep(t.brokers.lifetime, c.muted)
+			c.muted = 0
+		}
+		t.brokers.release(c, sent, failed)
 	}()
 	select {
 	case err = <-answered:
 	case <-ctx.Done(): //mutant:given-up-closes
 		return answer, t.explain(ctx.Err(), to)
+	}
+	select {
+	case <-released: // a caller that went on would open another connection, and use up more of the quota
+	case <-ctx.Done(): // the answer counts nevertheless
 	}
 	if err != nil {
 		return answer, t.explain(err, to)

@@ -230,7 +230,17 @@ func Changes(from, to *config.Config) []Change {
 func live(key string, from, to *config.Config) bool {
 	section, _, _ := strings.Cut(key, ".")
 	return slices.Contains([]string{"delays", "buckets", "partitions", "replication", "sync"}, section) &&
-		(!strings.HasPrefix(key, "delays.rules[") || reflect.DeepEqual(from.Orders, to.Orders))
+		(!strings.HasPrefix(key, "delays.rules[") || reflect.DeepEqual(orders(from), orders(to)))
+}
+
+// orders returns what the key orders of a configuration says: a Mapping without Accept, which is a key of its own.
+func orders(c *config.Config) any {
+	if c.Orders == nil {
+		return nil
+	}
+	m := *c.Orders
+	m.Accept = nil
+	return m
 }
 
 // Effective returns the configuration in effect after a running process reads a new file:

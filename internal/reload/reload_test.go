@@ -160,7 +160,7 @@ func TestChanges_ShowsRules(t *testing.T) {
 	if got, want := config.DescribeRule(from.Delays.Rules[0]), "category a, pay x or 3: after 9m grace 1m remind 2m 1m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	e := Effective(parseText(t, one), from)
+	e := Effective(parseText(t, one+"accept: [long_smallest_bucket]\n"), from)
 	expect.That(t, len(e.Delays.Rules) == 2, "a reload applies no rules: %+v", e.Delays)
 	other := parseText(t, strings.Replace(one, "pay: pay_type", "pay: how", 1)) // the running mapping reads another column
 	got, e = Changes(other, from), Effective(other, from)

@@ -117,6 +117,21 @@ func readOnlyServer(t *testing.T) {
 	closesA(t, s, closeA(t, s)) // on another connection
 }
 
+// A demoted primary keeps its connections. While it is known to be read-only no close reaches it, whose error would show that.
+func TestNotReadOnly_AsksTheNextTimeOnAnotherConnection(t *testing.T) {
+	on(t, demotedPrimary, "postgres")
+}
+
+func demotedPrimary(t *testing.T) {
+	s := openMigrated(t, store.Options{MaxOpenConns: 1})
+	overdue(t, s, "a")
+	exec(t, s.DB(), "SET default_transaction_read_only = on")
+	expect.Is(t, s.NotReadOnly(t.Context()), orderclose.ErrUnavailable, "the connection of before")
+	wantError(t, <-closeA(t, s), orderclose.ErrNoOrderAtFault)
+	expect.NoError(t, s.NotReadOnly(t.Context()))
+	closesA(t, s, closeA(t, s))
+}
+
 func TestClose_ThatEndsWhileItWaitsBlamesNoOrder(t *testing.T) { eachDatabase(t, endsWhileWaiting) }
 
 func endsWhileWaiting(t *testing.T) {

@@ -181,12 +181,11 @@ func (c *Rows) lock(t *db.Table, ids []string) error {
 	columns, typed := eventColumns{names: c.S.Q.M.EventColumns}, false
 	return db.EachRow(c.Tx, query, append(c.S.Q.StateArgs(), c.S.Q.D.Now(), c.S.Q.Args(ids)), func(rows *sql.Rows) (err error) {
 		var (
-			id   string
-			row  lockedRow
-			st   db.State
-			due  any
-			now  time.Time
-			from sql.RawBytes
+			id        string
+			row       lockedRow
+			st        db.State
+			due, from any // no sql.RawBytes: columns.read would wait for ever if the call is cancelled before it
+			now       time.Time
 		)
 		if !typed {
 			if err := c.S.Q.CheckDueType(rows); err != nil {

@@ -59,6 +59,7 @@ func (s *Closer) NotReadOnly(ctx context.Context) error {
 	if readOnly {
 		err := fmt.Errorf("%w: the server is read-only", orderclose.ErrUnavailable)
 		s.readOnly.Store(&err)
+		s.DropIdle()
 		return err
 	}
 	s.readOnly.Store(nil)

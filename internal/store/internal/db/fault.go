@@ -213,14 +213,21 @@ func (s *Handle) Fault(ctx context.Context, err error) Fault {
 	return s.Dialect.Fault(err)
 }
 
-// Explain wraps err with orderclose.ErrUnavailable unless an order may have caused it. After
-// a read-only error it closes the idle connections: a demoted primary keeps its connections,
-// and new connections reach the new primary.
-func (s *Handle) Explain(ctx context.Context, err error) error {
-	if s.MaxIdle > 0 && HasCode(err, readOnlyCodes) {
+// DropIdle closes the idle connections: a demoted primary keeps its connections, and new
+// connections reach the new primary.
+func (s *Handle) DropIdle() {
+	if s.MaxIdle > 0 {
 		pool := s.DB()
 		pool.SetMaxIdleConns(0)
 		pool.SetMaxIdleConns(s.MaxIdle)
+	}
+}
+
+// Explain wraps err with orderclose.ErrUnavailable unless an order may have caused it. After
+// a read-only error it drops the idle connections.
+func (s *Handle) Explain(ctx context.Context, err error) error {
+	if HasCode(err, readOnlyCodes) {
+		s.DropIdle()
 	}
 	switch s.Fault(ctx, err) {
 	case FaultRetry, FaultUnavailable:
