@@ -238,20 +238,44 @@ orders:
 // The database writes such an id as text with zeros before it.
 func TestRecordPayment_FindsAnOrderWhoseIDHasZerofill(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
-		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
-  table: t_order
-  id: {column: id, type: integer}
-  status: {column: state, from: 0, to: 4, paid: [1]}
-  due: {column: due, type: unix_ms}
-  items: none
-  stock: none
-`)})
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", " {table: t_order, id: {column: id, type: integer}, "+
+			"status: {column: state, from: 0, to: 4, paid: [1]}, due: {column: due, type: unix_ms}, items: none, stock: none}")})
 		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT(10) UNSIGNED ZEROFILL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, KEY (state, due, id))")
 		exec(t, s.DB(), "INSERT INTO t_order VALUES (7, 0, 1000)")
 		must.Do(t, s.Migrate(t.Context()))
 		got := must.Get(paid(t, s, "7", "p1"))(t)
 		verdicts := must.Get(closeOrders(t, s, "7"))(t)
 		expect.That(t, got == store.RecordedPaid && verdicts[0] == orderclose.AlreadyPaid, "the payment is %s, and a close says %s", got, verdicts[0])
+	})
+}
+
+// A new month's table has another default collation: the tables cannot be merged by id, but by category.
+func TestMySQL_MonthsHaveOneCollationOfIDs(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+  table: orders_{yyyyMM}
+  id: order_no
+  status: {column: status, from: 10, to: 90, paid: [20]}
+  due: {column: due, type: unix_ms}
+  created: {column: created, type: unix_ms}
+  category: kind
+  items: none
+  stock: none
+  shards: {on: created, zone: UTC}
+`)})
+		for i, collation := range []string{"utf8mb4_general_ci", "utf8mb4_unicode_ci"} {
+			table := "orders_" + time.Now().UTC().AddDate(0, i, 0).Format("200601")
+			exec(t, s.DB(), fmt.Sprintf("CREATE TABLE %s (order_no VARCHAR(40) PRIMARY KEY, kind VARCHAR(9), status INT NOT NULL, due BIGINT NOT NULL, "+
+				"created BIGINT NOT NULL, KEY (status, due, order_no)) COLLATE %s", table, collation))
+			exec(t, s.DB(), fmt.Sprintf("INSERT INTO %s VALUES ('a%d', 'x', 10, 1000, 1000)", table, i))
+		}
+		must.Do(t, s.Migrate(t.Context()))
+		broken, ok := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
+		must.That(t, ok && len(broken.Problems) == 1 && broken.Problems[0].Path == "id.column", "%v", broken)
+		exec(t, s.DB(), broken.Problems[0].Fix)
+		must.Do(t, s.CheckMapping(t.Context()))
+		found := must.Get(s.Overdue(t.Context(), time.Now(), orderclose.Order{}, 9))(t)
+		expect.That(t, len(found) == 2 && found[1].Category == "x", "a sweep finds %+v", found)
 	})
 }
 

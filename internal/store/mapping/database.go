@@ -171,9 +171,12 @@ func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []st
 	d.problems = firstOfEach(d.problems)
 }
 
-// collations checks that lines name orders and SKUs in the collations in which orders and stock have
-// them. Otherwise an id could be one order's to the lines, and another order's to the orders.
+// collations checks that lines name orders and SKUs in the collations in which orders and stock have them. Otherwise an id could be one order's to
+// the lines, and another order's to the orders. The ids of all months have one collation too, because a page merges their tables by id.
 func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []string) {
+	for _, name := range orders {
+		d.sameCollation("id.column", schema, name, m.ID.Column, orders[len(orders)-1], m.ID.Column)
+	}
 	for i, lines := range items {
 		of := orders
 		if len(items) == len(orders) {
@@ -214,7 +217,7 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 		fix = "generate the column with COLLATE " + want.Collation
 	}
 	d.reportHarm(path, fmt.Sprintf("column %s.%s has the collation %s, and %s.%s has %s", lines, column, c.Collation, table, other, want.Collation),
-		"two spellings that are one to one table and two to the other would mix up lines of several orders or SKUs", fix)
+		"two spellings that are one to one table and two to the other would mix up orders, or lines of several orders or SKUs", fix)
 }
 
 // refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.

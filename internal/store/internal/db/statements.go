@@ -125,10 +125,9 @@ func (q *statements) table(month mapping.Month) *Table {
 	read := q.M.ID.Read(q.M.ID.Column)
 	t.Exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id)
 	t.Pay, t.Mark = q.pay(t.Name), q.mark(t.Name)
-	t.Has = fmt.Sprintf("SELECT COUNT(*) FROM %s%s WHERE %s IN ? AND %s%s = ?", mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id, q.D.Unindexed,
-		mapping.Quote(q.M.Status.Column))
-	t.Triggers = "SELECT " + q.triggers(t.Name)
 	status := mapping.Quote(q.M.Status.Column)
+	t.Has = fmt.Sprintf("SELECT COUNT(*) FROM %s%s WHERE %s IN ? AND %s%s = ?", mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id, q.D.Unindexed, status)
+	t.Triggers = "SELECT " + q.triggers(t.Name)
 	t.Payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)"+AllRows+"%[7]s",
 		read, q.ReadState(), status, paymentOf(q.M), mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), q.D.ForUpdate, id)
 	if q.M.PaymentID != "" {
@@ -245,12 +244,9 @@ func (q *statements) ReadState() string {
 	return fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 }
 
-// Category writes the expression of an order's category. PostgreSQL fills a char(n) with spaces, and its text has none.
+// Category writes the expression of an order's category as text: PostgreSQL fills a char(n) with spaces, and tables of months may have several collations.
 func (q *statements) Category() string {
-	if q.D.Name == Postgres && q.M.Category != "" {
-		return "CAST(" + mapping.Quote(q.M.Category) + " AS text)"
-	}
-	return OrElse(q.M.Category, "''")
+	return q.D.asText(OrElse(q.M.Category, "''"))
 }
 
 // IDArg is Key.Arg of the id of an order. Only MySQL has numbers of 64 bits without a sign.
