@@ -279,22 +279,16 @@ func TestMySQL_MonthsHaveOneCollationOfIDs(t *testing.T) {
 	})
 }
 
-// The server fills a category with spaces, refuses a status that its enum does not have, and has no number of 64 bits without a sign.
+// The server fills a category with spaces, refuses a status that its enum does not have, has NaN, and no number of 64 bits without a sign.
 func TestPostgres_TypesThatOtherDatabasesDoNotHave(t *testing.T) {
 	onPostgres(t, func(t *testing.T) {
-		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
-  table: t_order
-  id: {column: id, type: integer}
-  status: {column: state, from: open, to: closed, paid: [paid, shipped]}
-  due: {column: due, type: unix_ms}
-  category: kind
-  items: none
-  stock: none
-`)})
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", " {table: t_order, id: {column: id, type: integer}, "+
+			"status: {column: state, from: open, to: closed, paid: [paid, shipped]}, due: {column: due, type: unix_ms}, category: kind, items: none, "+
+			"stock: none, event: {type: order.closed, columns: [price]}}")})
 		exec(t, s.DB(), "CREATE TYPE state AS ENUM ('open', 'closed', 'paid')")
-		exec(t, s.DB(), "CREATE TABLE t_order (id bigint PRIMARY KEY, state state NOT NULL, due bigint NOT NULL, kind char(8))")
+		exec(t, s.DB(), "CREATE TABLE t_order (id bigint PRIMARY KEY, state state NOT NULL, due bigint NOT NULL, kind char(8), price float8)")
 		exec(t, s.DB(), "CREATE INDEX ON t_order (state, due, id)")
-		exec(t, s.DB(), "INSERT INTO t_order VALUES (1, 'open', 1000, 'vip'), (2, 'open', 1000, NULL)")
+		exec(t, s.DB(), "INSERT INTO t_order VALUES (1, 'open', 1000, 'vip', 1), (2, 'open', 1000, NULL, 'NaN')")
 		must.Do(t, s.Migrate(t.Context()))
 		expect.Says(t, s.CheckMapping(t.Context()), "status.paid[1]", "a status that no order can have")
 		exec(t, s.DB(), "ALTER TYPE state ADD VALUE 'shipped'")
