@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -231,5 +232,75 @@ orders:
 		}
 		found := must.Get(s.Overdue(t.Context(), created.Add(2*time.Hour), orderclose.Order{}, 100))(t)
 		must.That(t, len(found) == len(kinds), "a sweep finds %d of %d orders", len(found), len(kinds))
+	})
+}
+
+// The database writes such an id as text with zeros before it.
+func TestRecordPayment_FindsAnOrderWhoseIDHasZerofill(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", " {table: t_order, id: {column: id, type: integer}, "+
+			"status: {column: state, from: 0, to: 4, paid: [1]}, due: {column: due, type: unix_ms}, items: none, stock: none}")})
+		exec(t, s.DB(), "CREATE TABLE t_order (id BIGINT(10) UNSIGNED ZEROFILL PRIMARY KEY, state INT NOT NULL, due BIGINT NOT NULL, KEY (state, due, id))")
+		exec(t, s.DB(), "INSERT INTO t_order VALUES (7, 0, 1000)")
+		must.Do(t, s.Migrate(t.Context()))
+		got := must.Get(paid(t, s, "7", "p1"))(t)
+		verdicts := must.Get(closeOrders(t, s, "7"))(t)
+		expect.That(t, got == store.RecordedPaid && verdicts[0] == orderclose.AlreadyPaid, "the payment is %s, and a close says %s", got, verdicts[0])
+	})
+}
+
+// A new month's table has another default collation: the tables cannot be merged by id, but by category.
+func TestMySQL_MonthsHaveOneCollationOfIDs(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", `
+  table: orders_{yyyyMM}
+  id: order_no
+  status: {column: status, from: 10, to: 90, paid: [20]}
+  due: {column: due, type: unix_ms}
+  created: {column: created, type: unix_ms}
+  category: kind
+  items: none
+  stock: none
+  shards: {on: created, zone: UTC}
+`)})
+		for i, collation := range []string{"utf8mb4_general_ci", "utf8mb4_unicode_ci"} {
+			table := "orders_" + time.Now().UTC().AddDate(0, i, 0).Format("200601")
+			exec(t, s.DB(), fmt.Sprintf("CREATE TABLE %s (order_no VARCHAR(40) PRIMARY KEY, kind VARCHAR(9), status INT NOT NULL, due BIGINT NOT NULL, "+
+				"created BIGINT NOT NULL, KEY (status, due, order_no)) COLLATE %s", table, collation))
+			exec(t, s.DB(), fmt.Sprintf("INSERT INTO %s VALUES ('a%d', 'x', 10, 1000, 1000)", table, i))
+		}
+		must.Do(t, s.Migrate(t.Context()))
+		broken, ok := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
+		must.That(t, ok && len(broken.Problems) == 1 && broken.Problems[0].Path == "id.column", "%v", broken)
+		exec(t, s.DB(), broken.Problems[0].Fix)
+		must.Do(t, s.CheckMapping(t.Context()))
+		found := must.Get(s.Overdue(t.Context(), time.Now(), orderclose.Order{}, 9))(t)
+		expect.That(t, len(found) == 2 && found[1].Category == "x", "a sweep finds %+v", found)
+	})
+}
+
+// The server fills a category with spaces, refuses a status that its enum does not have, has NaN, and no number of 64 bits without a sign.
+func TestPostgres_TypesThatOtherDatabasesDoNotHave(t *testing.T) {
+	onPostgres(t, func(t *testing.T) {
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: ordersOf(t, "buckets: [1m]", " {table: t_order, id: {column: id, type: integer}, "+
+			"status: {column: state, from: open, to: closed, paid: [paid, shipped]}, due: {column: due, type: unix_ms}, category: kind, items: none, "+
+			"stock: none, event: {type: order.closed, columns: [price]}}")})
+		exec(t, s.DB(), "CREATE TYPE state AS ENUM ('open', 'closed', 'paid')")
+		exec(t, s.DB(), "CREATE TABLE t_order (id bigint PRIMARY KEY, state state NOT NULL, due bigint NOT NULL, kind char(8), price float8)")
+		exec(t, s.DB(), "CREATE INDEX ON t_order (state, due, id)")
+		exec(t, s.DB(), "INSERT INTO t_order VALUES (1, 'open', 1000, 'vip', 1), (2, 'open', 1000, NULL, 'NaN')")
+		must.Do(t, s.Migrate(t.Context()))
+		expect.Says(t, s.CheckMapping(t.Context()), "status.paid[1]", "a status that no order can have")
+		exec(t, s.DB(), "ALTER TYPE state ADD VALUE 'shipped'")
+		must.Do(t, s.CheckMapping(t.Context()))
+		must.Get(s.Pause(t.Context(), "vip", time.Hour, "test", false))(t)
+		found := must.Get(s.Overdue(t.Context(), time.Now(), orderclose.Order{}, 9))(t)
+		expect.That(t, len(found) == 2 && found[0].Category == "vip", "a sweep finds %+v", found)
+		const none = "9223372036854775808"
+		got := must.Get(closeOrders(t, s, "1", "2", none))(t)
+		expect.That(t, fmt.Sprint(got) == "[paused closed not_found]", "%v", got)
+		_, err := paid(t, s, none, "p1")
+		expect.That(t, errors.Is(err, store.ErrNoOrder), "%v", err)
+		must.Get(s.OrderHistory(t.Context(), none))(t)
 	})
 }

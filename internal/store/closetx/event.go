@@ -105,9 +105,10 @@ func (e *eventColumns) read(rows *sql.Rows) (map[string]json.RawMessage, error) 
 	}
 	columns := make(map[string]json.RawMessage, len(e.names))
 	for i, name := range e.names {
-		value, err := json.Marshal(eventValue(e.values[i], e.types[i].DatabaseTypeName()))
-		if err != nil {
-			return nil, err
+		of := eventValue(e.values[i], e.types[i].DatabaseTypeName())
+		value, err := json.Marshal(of)
+		if err != nil { // NaN and Infinity of PostgreSQL
+			value, _ = json.Marshal(fmt.Sprint(of))
 		}
 		columns[name] = value
 	}

@@ -272,6 +272,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(set("price", TextValue("free")), "price", Column{Type: "decimal", Definition: "decimal(9,2)"}), "set.price: decimal(9,2), which cannot hold"},
 		{mapped(set("why", TextValue("timeout")), "why", Column{Type: "int", Definition: "int"}), "set.why: int, which cannot hold"},
 		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
+		{mapped(set("why", IntValue(1)), "why", Column{Type: "enum", Definition: "enum('0','1')", Collation: "ascii_bin"}), "set.why: which cannot hold"},
 		{change("shop_stock", func(t *Table) {
 			t.Indexes = append(t.Indexes, Index{Name: "uk", Unique: true, Columns: []string{"free", "x"}})
 		}), "stock.available: a part of the unique index uk"},

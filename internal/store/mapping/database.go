@@ -168,12 +168,14 @@ func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []st
 			}
 		}
 	}
-	d.problems = firstOfEach(d.problems)
 }
 
-// collations checks that lines name orders and SKUs in the collations in which orders and stock have
-// them. Otherwise an id could be one order's to the lines, and another order's to the orders.
+// collations checks that lines name orders and SKUs in the collations in which orders and stock have them. Otherwise an id could be one order's to
+// the lines, and another order's to the orders. The collations of the ids of all months can be merged, because a page merges their tables.
 func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []string) {
+	for _, name := range orders {
+		d.sameCollation("id.column", schema, name, m.ID.Column, orders[len(orders)-1], m.ID.Column)
+	}
 	for i, lines := range items {
 		of := orders
 		if len(items) == len(orders) {
@@ -192,13 +194,14 @@ func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []
 	d.problems = firstOfEach(d.problems)
 }
 
-// sameCollation checks that a column of the table lines has the collation of the column other of another
-// table. The collation bin of all character sets is one.
+// sameCollation checks that a column of the table lines has the collation of the column other of another table. The collation bin of all charsets is one.
 func (d *databaseChecker) sameCollation(path string, schema Schema, lines, column, table, other string) {
 	c, _ := schema[lines].column(column)
 	want, _ := schema[table].column(other)
-	bin := func(collation string) bool { _, rules, _ := strings.Cut(collation, "_"); return rules == "bin" }
-	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || bin(c.Collation) && bin(want.Collation) {
+	charset, rules, _ := strings.Cut(c.Collation, "_")
+	otherCharset, otherRules, _ := strings.Cut(want.Collation, "_")
+	merges := path == "id.column" && (charset != otherCharset || rules == "bin" || otherRules == "bin") // the server does, as bin or in the larger charset
+	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || rules == "bin" && otherRules == "bin" || merges {
 		return
 	}
 	null := " NOT NULL"
@@ -214,7 +217,7 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 		fix = "generate the column with COLLATE " + want.Collation
 	}
 	d.reportHarm(path, fmt.Sprintf("column %s.%s has the collation %s, and %s.%s has %s", lines, column, c.Collation, table, other, want.Collation),
-		"two spellings that are one to one table and two to the other would mix up lines of several orders or SKUs", fix)
+		"two spellings that are one to one table and two to the other would mix up orders, or lines of several orders or SKUs", fix)
 }
 
 // refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.

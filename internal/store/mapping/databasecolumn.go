@@ -128,10 +128,10 @@ func (d *databaseChecker) writable(path, name, key, remove string) bool {
 // assignment checks that a constant can be written to a column.
 func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 	c, ok := d.column(path, a.Column)
-	if ok && d.writable(path, a.Column, key, path) && !c.takes(a.Value) {
+	if ok && d.writable(path, a.Column, key, path) && (a.Value.Number && c.Type == "enum" && !d.table.Postgres || !c.takes(a.Value)) { // a number is a position
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value),
-			"the database refuses to write it, and each close fails",
-			"write a constant of the column's type, or remove "+path+"; closed_at writes the time of the close")
+			"the database refuses to write it, and each close fails, or writes another value",
+			"write a constant of the column's type, of an ENUM in quotes, or remove "+path+"; closed_at writes the time of the close")
 	}
 }
 
@@ -295,8 +295,8 @@ func (d *databaseChecker) statusValues(s Status, c Column) {
 		all = append(all, value{fmt.Sprintf("status.closed[%d]", i), v})
 	}
 	for i, v := range all {
-		if written := i < 2 || v.path == "status.paid[0]"; written && !c.holds(v.Value) {
-			why := "the database refuses to write it, and each close fails"
+		if written := i < 2 || v.path == "status.paid[0]"; (written || d.table.Postgres && c.Type == "enum") && !c.holds(v.Value) {
+			why := "the database refuses it, and each close fails"
 			if v.path == "status.from" {
 				why = "no order has this status, and none is ever closed"
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -332,8 +333,8 @@ func (s *Payments) lockPayable(tx db.Lent, id string, where db.Candidates) (o pa
 			return []any{&r.found, &r.state, &r.named, db.Nullable(&r.status), &r.payment, &r.millis}
 		})
 		for _, r := range rows {
-			if r.found == id { // the collation may match another order
-				o = payable{t, o.id, r.state, r.named == 1, r.status, r.payment, time.UnixMilli(r.millis).UTC()}
+			if strings.TrimRight(r.found, " ") == id { // the collation may match another order, and PAD_CHAR_TO_FULL_LENGTH of the shop pads a CHAR
+				o = payable{t, o.id, r.state, r.named == 1, r.status, strings.TrimRight(r.payment, " "), time.UnixMilli(r.millis).UTC()}
 			}
 		}
 		if err = db.OrNoRow(err); err != nil || o.table != nil {

@@ -191,7 +191,7 @@ func (s *Reader) AuditClosed(ctx context.Context, from, to time.Time, after Rece
 		last = next
 		var ids []string
 		for _, k := range found {
-			if _, ok := s.Q.M.ID.Arg(k.OrderID); ok {
+			if _, ok := s.Q.IDArg(k.OrderID); ok {
 				ids = append(ids, k.OrderID)
 			}
 		}

@@ -128,7 +128,7 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 
 // orderAndLines reads an order and its lines. With shards it reads the first table that has the order.
 func (s *Reader) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) error {
-	arg, ok := s.Q.M.ID.Arg(id)
+	arg, ok := s.Q.IDArg(id)
 	if !ok {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (s *Reader) orderAndLines(tx *gorm.DB, id string, history *OrderHistory) er
 func (s *Reader) orderQuery(t *db.Table) string {
 	q := s.Q
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?", q.M.ID.Read(q.M.ID.Column),
-		db.OrElse(q.M.Category, "''"), mapping.Quote(q.M.Status.Column), db.OrElse(q.M.Created.Name(), "NULL"), q.DueOf(t.Name),
+		q.Category(), mapping.Quote(q.M.Status.Column), db.OrElse(q.M.Created.Name(), "NULL"), q.DueOf(t.Name),
 		db.OrElse(q.M.PaidAt.Name(), "NULL"), db.OrElse(db.First(q.M.ClosedAt).Name(), "NULL"),
 		"COALESCE("+db.OrElse(q.M.Version, "0")+", 0)", q.Attributes(), mapping.Quote(t.Name), mapping.Quote(q.M.ID.Column))
 }

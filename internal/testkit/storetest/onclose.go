@@ -94,6 +94,8 @@ func RunOnClose(t *testing.T, server Server) {
 		return s.count("SELECT COUNT(*) FROM c_coupon WHERE used = 1 AND order_id = " + id)
 	}
 	closeBy := func(statement string, ids ...string) error {
+		s.OnClose(nil)
+		expect.NoError(t, s.CheckMapping(t.Context())) // a trial of the last statement has refused the mapping
 		s.OnClose([]string{statement})
 		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requests(ids...))
 		return err

@@ -193,21 +193,17 @@ func sameRow(s *mapping.Stock) string {
 // ReleaseStock returns two parts of an UPDATE of the stock s by a list v of SKUs and quantities: the
 // assignments, with the prefix of assigned columns, and the condition on the rows.
 func ReleaseStock(s *mapping.Stock, prefix string) (set, where string) {
-	set, where = releasing(s, prefix)
-	return set + changeLock("s.", s.Version, s.Lock), where
-}
-
-func releasing(s *mapping.Stock, prefix string) (set, where string) {
+	lock := changeLock("s.", s.Version, s.Lock)
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
 	more := prefix + available + " = s." + available + " + v.quantity"
 	less := prefix + reserved + " = s." + reserved + " - v.quantity"
 	switch { // NULL plus a quantity is NULL: the stock would be lost
 	case s.Reserved == "":
-		return more, "v.quantity > 0 AND s." + available + " IS NOT NULL"
+		return more + lock, "v.quantity > 0 AND s." + available + " IS NOT NULL"
 	case s.Available == "":
-		return less, "s." + reserved + " >= v.quantity"
+		return less + lock, "s." + reserved + " >= v.quantity"
 	}
-	return more + ", " + less, "s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
+	return more + ", " + less + lock, "s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
 // TimeText is time for a connection of the shop, whose driver may write a time in another zone.

@@ -92,7 +92,7 @@ func (q *statements) pageOf(orders string, d delay, p Page) (query string, args 
 	args = append(append([]any{}, p.last.Args...), p.status.Arg(), q.column.Arg(to), from, from, q.M.ID.After(last))
 	args = append(args, before.Args...)
 	query = fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %s AS oc_last%s FROM %s%s WHERE %s = ?",
-		q.M.ID.Read(q.M.ID.Column), OrElse(q.M.Category, "''"), OrElse(q.M.Created.Name(), "NULL"), q.dueWith(orders, d), p.last.SQL, key,
+		q.M.ID.Read(q.M.ID.Column), q.Category(), OrElse(q.M.Created.Name(), "NULL"), q.dueWith(orders, d), p.last.SQL, key,
 		mapping.Quote(orders), q.D.Hint(q.M.DueIndex), mapping.Quote(q.M.Status.Column)) +
 		fmt.Sprintf(" AND %[2]s <= ? AND %[2]s >= ? AND (%[2]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL%[5]s%[3]s ORDER BY %[2]s%[4]s, %[1]s%[4]s LIMIT ?",
 			id, at, where, p.order(), before.SQL)

@@ -125,12 +125,11 @@ func (q *statements) table(month mapping.Month) *Table {
 	read := q.M.ID.Read(q.M.ID.Column)
 	t.Exists = fmt.Sprintf("SELECT %s FROM %s%s WHERE %s IN ?", read, mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id)
 	t.Pay, t.Mark = q.pay(t.Name), q.mark(t.Name)
-	t.Has = fmt.Sprintf("SELECT COUNT(*) FROM %s%s WHERE %s IN ? AND %s%s = ?", mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id, q.D.Unindexed,
-		mapping.Quote(q.M.Status.Column))
-	t.Triggers = "SELECT " + q.triggers(t.Name)
 	status := mapping.Quote(q.M.Status.Column)
+	t.Has = fmt.Sprintf("SELECT COUNT(*) FROM %s%s WHERE %s IN ? AND %s%s = ?", mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), id, q.D.Unindexed, status)
+	t.Triggers = "SELECT " + q.triggers(t.Name)
 	t.Payable = fmt.Sprintf("SELECT %s, %s, CASE WHEN %s IN ? THEN 1 ELSE 0 END, %[3]s, %s, ? FROM %s%s WHERE %[8]s IN (?)"+AllRows+"%[7]s",
-		q.trimmed(read), q.ReadState(), status, q.trimmed(paymentOf(q.M)), mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), q.D.ForUpdate, id)
+		read, q.ReadState(), status, paymentOf(q.M), mapping.Quote(t.Name), q.D.Hint(q.M.ID.Index), q.D.ForUpdate, id)
 	if q.M.PaymentID != "" {
 		set := fmt.Sprintf("UPDATE %s SET %s = ?", mapping.Quote(t.Name), mapping.Quote(q.M.PaymentID))
 		where := fmt.Sprintf(" WHERE %s = ?", id)
@@ -245,12 +244,16 @@ func (q *statements) ReadState() string {
 	return fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 }
 
-// trimmed writes an id without the spaces that a session of the shop pads a CHAR with (PAD_CHAR_TO_FULL_LENGTH). No id ends with one.
-func (q *statements) trimmed(id string) string {
-	if q.D.Name != MySQL {
-		return id
-	}
-	return "RTRIM(" + id + ")"
+// Category writes the expression of an order's category as text: PostgreSQL fills a char(n) with spaces, and tables of months may have several collations.
+func (q *statements) Category() string {
+	return q.D.asText(OrElse(q.M.Category, "''"))
+}
+
+// IDArg is Key.Arg of the id of an order. Only MySQL has numbers of 64 bits without a sign.
+func (q *statements) IDArg(id string) (any, bool) {
+	arg, ok := q.M.ID.Arg(id)
+	_, unsigned := arg.(uint64)
+	return arg, ok && (q.D.Name == MySQL || !unsigned)
 }
 
 // inUTC lets an UPDATE write to columns of the type TIMESTAMP, whose values are in the zone of the session: a session of the shop may have
@@ -290,7 +293,7 @@ func (q *statements) readOrders(orders string) string {
 		further += ", " + mapping.Quote(c)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?, %s%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		q.M.ID.Read(q.M.ID.Column), OrElse(q.M.Category, "''"), q.ReadState(), q.DueOf(orders), version, mapping.Quote(q.M.Due.Column), further,
+		q.M.ID.Read(q.M.ID.Column), q.Category(), q.ReadState(), q.DueOf(orders), version, mapping.Quote(q.M.Due.Column), further,
 		mapping.Quote(orders), q.D.Hint(q.M.ID.Index), id, id)
 }
 

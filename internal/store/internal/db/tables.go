@@ -315,10 +315,8 @@ func (s *Handle) Distinct(reqs []orderclose.CloseRequest) (ids []string, request
 	requests = make(map[string]orderclose.CloseRequest, len(reqs))
 	ids = make([]string, 0, len(reqs))
 	for _, r := range reqs {
-		if _, ok := requests[r.OrderID]; ok || orderclose.ValidateID(r.OrderID) != nil {
-			continue
-		}
-		if _, ok := s.Q.M.ID.Arg(r.OrderID); !ok {
+		_, known := requests[r.OrderID]
+		if _, ok := s.Q.IDArg(r.OrderID); known || !ok || orderclose.ValidateID(r.OrderID) != nil {
 			continue
 		}
 		requests[r.OrderID] = r
