@@ -203,5 +203,5 @@ CREATE TABLE IF NOT EXISTS orders (
   KEY orders_overdue (status, expire_at, id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 -- A shop's own table of this name is not taken for ours.
-UPDATE orders SET id = id, category = category, status = status, created_at = created_at, expire_at = expire_at, paid_at = paid_at, closed_at = closed_at,
-    version = version, payment_id = payment_id WHERE 1 = 0;
+INSERT orders (id, category, status, created_at, expire_at, paid_at, closed_at, version, payment_id)
+SELECT id, category, status, created_at, expire_at, paid_at, closed_at, version, payment_id FROM orders WHERE 1 = 0;
