@@ -160,8 +160,8 @@ func brokersClockIs(r *rig, ahead time.Duration, brokers int, set func()) {
 	for i, category := range []string{"virtual", "physical", "virtual", "physical", "other", "other"} {
 		o := r.order(fmt.Sprint("o", i), category, true)
 		most[o.ID] = mostHops(r.cfg.Buckets, time.Until(o.Due), 0)
-		if brokers > 1 || ahead > 0 { // the leaders' clocks differ, or closers send early records back
-			most[o.ID] += longestWalk(r.cfg.Buckets, ahead.Abs())
+		if brokers > 1 || ahead > 0 { // the leaders' clocks differ, or closers send early records back, at times to that broker again
+			most[o.ID] += 3 * longestWalk(r.cfg.Buckets, ahead.Abs())
 		}
 		time.Sleep(11 * time.Second)
 	}
