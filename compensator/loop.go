@@ -110,7 +110,7 @@ func (l *loop) idle() {
 	if time.Since(l.last) < keepGauges {
 		return
 	}
-	l.last, l.newsUpTo, l.skipped, l.pass = time.Time{}, time.Time{}, time.Time{}, pass{} // another process has asked for what this one left
+	l.last, l.newsUpTo, l.skipped, l.pass = time.Time{}, time.Time{}, time.Time{}, pass{} // another process has asked for these orders
 	l.metrics.unasked.Set(0)
 	l.metrics.unfinished.Set(0)
 	l.metrics.resting.Set(0)

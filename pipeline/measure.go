@@ -89,9 +89,9 @@ func (a *App) watchWrites(ctx context.Context) {
 	})
 }
 
-// tryWrites returns a try for probeWrites. Each asks whether the server is read-only. Every two minutes without a close, and after a failed try, one
-// tries the writes. Every five minutes, and while they do not fit, one asks whether the tables fit the mapping. The Store closes nothing on tables that
-// do not fit, and on a read-only server.
+// tryWrites returns a try for probeWrites. Each try asks whether the server is read-only. A try also makes the writes of a close if the last try has
+// failed, or if nothing was closed for two minutes. A try also asks whether the tables fit the mapping: every five minutes, and while they do not fit.
+// The Store closes nothing on tables that do not fit, and nothing on a read-only server.
 func tryWrites(db closeWrites) func(ctx context.Context) error {
 	var written, asked time.Time // when the writes were tried with success, and when the tables were asked for; zero: ask now
 	var unfit error              // the last answer about the tables
@@ -136,10 +136,10 @@ func probeWrites(ctx context.Context, logger *slog.Logger, try func(context.Cont
 		case ctx.Err() != nil:
 			return
 		case err == nil && !since.IsZero():
-			logger.Info("the database accepts writes again", "after", time.Since(since).Round(time.Second))
+			logger.Info("orders can be closed in the database again", "after", time.Since(since).Round(time.Second))
 			since = time.Time{}
 		case err != nil && since.IsZero():
-			logger.Error("the database accepts no writes: no order can be closed", "err", err)
+			logger.Error("no order can be closed in the database", "err", err)
 			since = time.Now()
 		case err != nil:
 			failing = time.Since(since)

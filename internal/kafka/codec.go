@@ -109,7 +109,7 @@ func (c *conn) query(req kmsg.Request, q query) (kmsg.Response, error) {
 			kmsg.NameForKey(req.Key()), req.GetVersion(), err, body[:min(len(body), 64)])
 	}
 	if of, ok := answer.(kmsg.ThrottleResponse); ok {
-		if millis, _ := of.Throttle(); millis > 0 { // a quota is used up: for so long the broker reads no request of this connection
+		if millis, _ := of.Throttle(); millis > 0 { // a quota is used up: the broker reads no request of this connection meanwhile
 			c.muted = min(time.Duration(millis)*time.Millisecond, requestTimeout)
 			if now, logged := sinceStart(), c.broker.quota.Load(); logged == 0 || now-logged >= int64(time.Minute) {
 				c.broker.quota.Store(now)

@@ -157,7 +157,7 @@ func (k Key) Read(column string) string {
 	return "CASE WHEN " + column + " IS NULL THEN NULL ELSE LOWER(CONCAT_WS('-'" + list + ")) END"
 }
 
-// InOrder writes the expression by which ids, as Read writes them, are in the order of an index on the key.
+// InOrder writes an expression of an id, which is as Read writes it. Sorted by the expression, ids have the order of an index on the key.
 func (k Key) InOrder(id string) string {
 	if k.Type != UUIDSwapped {
 		return id

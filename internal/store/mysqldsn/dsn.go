@@ -129,7 +129,8 @@ func Force(cfg *mysql.Config) error {
 	cfg.InterpolateParams = true // one round trip for a statement with arguments
 	cfg.ClientFoundRows = false  // the count of affected rows must be the count of changed rows
 	cfg.MultiStatements = false
-	cfg.MaxAllowedPacket = 0        // that of the server, which ends the connection at a longer statement: the driver sends its arguments apart
+	// The driver asks the server for its limit, and sends the arguments of a longer statement apart. The server would end the connection.
+	cfg.MaxAllowedPacket = 0
 	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
 	cfg.Timeout = cmp.Or(cfg.Timeout, dialTimeout)

@@ -134,7 +134,7 @@ func (s *Reader) AuditPage(ctx context.Context, part AuditPart, from, to time.Ti
 	last := after.ID
 	limit = min(limit, db.MaxIn)
 	if after.Due.IsZero() {
-		after = orderclose.Order{Due: from} // a later one may be due before from, which is rounded down
+		after = orderclose.Order{Due: from} // from is rounded down, so an order of an earlier page may be due before it
 	}
 	p := s.Q.EveryPage(part.value, to, after, limit)
 	switch part.State {

@@ -31,7 +31,7 @@ func (s *Handle) Overdue(ctx context.Context, cutoff time.Time, after orderclose
 // after the order after; the zero Order begins at from.
 func (s *Handle) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	if after.Due.IsZero() {
-		after = orderclose.Order{Due: from} // a later one may be due before from, which is rounded down
+		after = orderclose.Order{Due: from} // from is rounded down, so an order of an earlier page may be due before it
 	}
 	orders, err := s.overdue(ctx, to, after, limit)
 	return orders, s.FailedTo(ctx, err, "read orders due from %s to %s after %q", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID)
