@@ -78,10 +78,11 @@ func TestConsume_SurvivesHalfOpenConnections(t *testing.T) {
 			generations++
 			time.Sleep(time.Second)
 			cut := time.Now()
-			b.halfOpen()
-			time.Sleep(heartbeatEvery + 50*time.Millisecond)
-			b.halfOpen()                                  // also the connection that heartbeats use if the refresh of metadata has taken the first one
-			time.Sleep(requestTimeout + 2*heartbeatEvery) // a heartbeat fails
+			for range 5 { // also the connection that heartbeats use if the refresh of metadata has taken the first one
+				b.halfOpen()
+				time.Sleep(heartbeatEvery + 50*time.Millisecond)
+			}
+			time.Sleep(requestTimeout + heartbeatEvery) // a heartbeat fails
 			claim.Done(7, "")
 			for offset := int64(-1); offset != 7 && claimed.Err() == nil; time.Sleep(100 * time.Millisecond) {
 				offset, _ = position(ctx, other, "g")

@@ -51,7 +51,7 @@ var closerMutants = []mutant{
 	{"retry-keeps-waiting", "a retry waits for a bucket that accepts nothing, though a shorter one would do", changes{{"accepts", "false"}},
 		"internal/send", "TestAccepting_IsTheLongestShorterBucket", "accepting"},
 	{"retry-waits-bucket", "a closer waits for the bucket that its retries go to",
-		changes{{"h.loop.SendUntilDue", "time.Sleep(5 * time.Second); h.loop.SendUntilDue"}},
+		changes{{"h.loop.SendUntilDue", "time.Sleep(20 * time.Second); h.loop.SendUntilDue"}},
 		"closer", "TestCloser_FailingBucketsDelayNoDueOrder", "the time from the due time to the close of"},
 	{"slow-store-hangs", "a slow store is taken for one that hangs", changes{{"h.loop.Beat", "func() {}"}},
 		"closer", "TestCloser_ASlowStoreIsNotAHang", "partition loop hangs"},
