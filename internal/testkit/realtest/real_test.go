@@ -61,7 +61,7 @@ func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
 func killingARelayOrACloser(t *testing.T, s environ.Servers) {
 	r := newRig(t, s)
 	r.disturbed = true
-	r.start("relay", "closer", "compensator")
+	r.start("relay", "closer")
 	played := make(chan struct{})
 	go func() {
 		defer close(played)
@@ -73,10 +73,10 @@ func killingARelayOrACloser(t *testing.T, s environ.Servers) {
 		r.start(part)
 	}
 	<-played
-	// A crash costs the session timeout, at worst twice here. Orders that are overdue by more than the grace are closed by the compensator.
+	r.publishedAreClosed()
+	r.start("compensator") // now, because on a busy machine it would be the first
 	r.settle()
-	v := r.check()
-	expect.That(t, v.ByPath["pipeline"] != 0, "closed by path %v: the pipeline did not come back", v.ByPath)
+	r.check()
 }
 
 // caughtUp waits until the closer has committed every record of the close topic.
