@@ -104,13 +104,14 @@ func (c *Compensator) recheck() Task {
 	}}
 }
 
-// turn asks about one page of orders for each step. So no step waits for another. It reports whether more orders are left to ask about now.
+// turn asks about one page of orders for each step: no step waits for another. After half of taskTimeout the next turn goes on. more: orders are left.
 func (r *rechecker) turn(ctx context.Context) (more bool) {
 	var behind, failingFor time.Duration
 	var err error
-	for i := range r.steps {
-		left, failed := r.page(ctx, &r.steps[i])
+	for began, i := time.Now(), 0; i < len(r.steps) && time.Since(began) < taskTimeout/2; i++ {
+		left, failed := r.page(ctx, &r.steps[0])
 		behind, err = max(behind, left), cmp.Or(err, failed)
+		r.steps = append(r.steps[1:], r.steps[0])
 	}
 	switch {
 	case err == nil:
@@ -176,8 +177,7 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *re
 	if err != nil {
 		return err
 	}
-	var unknown []string
-	found := 0
+	unknown, found := []string(nil), 0
 	for _, o := range outcomes {
 		if o.Verdict == orderclose.AlreadyPaid {
 			found++

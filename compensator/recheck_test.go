@@ -27,6 +27,8 @@ type closedOrders struct {
 	silent    time.Time                     // since when it has answered nothing
 	asked     map[string][]time.Duration    // by order: how long after its close it was asked about
 	questions int
+	slow      time.Duration // each question takes so long, whatever its context says
+	denied    error         // of a read
 }
 
 func newClosedOrders() *closedOrders {
@@ -56,7 +58,7 @@ func (s *closedOrders) ClosedBetween(_ context.Context, from, to time.Time, afte
 func (s *closedOrders) Rechecked(_ context.Context, _ string, step time.Duration) (until, now time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.positions[step], time.Now().Truncate(time.Millisecond), nil
+	return s.positions[step], time.Now().Truncate(time.Millisecond), s.denied
 }
 
 func (s *closedOrders) KeepRechecked(_ context.Context, _ string, step time.Duration, until time.Time) error {
@@ -67,6 +69,7 @@ func (s *closedOrders) KeepRechecked(_ context.Context, _ string, step time.Dura
 }
 
 func (s *closedOrders) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, _ error) {
+	time.Sleep(s.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.questions++
@@ -96,11 +99,11 @@ func (s *closedOrders) Failing() (since time.Time, cause string) {
 	return s.silent, "it is down"
 }
 
-// answer sets what the provider answers on an order.
-func (s *closedOrders) answer(id string, verdict orderclose.Verdict) {
+// change sets fields that processes use.
+func (s *closedOrders) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.verdicts[id] = verdict
+	f()
 }
 
 // count returns how many orders were asked about, how often one of them was, and how many questions there were.
@@ -108,12 +111,6 @@ func (s *closedOrders) count(id string) (orders, times, questions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.asked), len(s.asked[id]), s.questions
-}
-
-func (s *closedOrders) setDown(down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = down
 }
 
 // times returns after which steps an order was asked about. A question may be two minutes late.
@@ -149,8 +146,9 @@ func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 		for i := range 10 { // at one moment
 			s.close(fmt.Sprint("order-", i))
 		}
-		s.answer("order-3", orderclose.AlreadyPaid)
-		s.answer("order-4", orderclose.PaymentPending)
+		s.change(func() {
+			s.verdicts["order-3"], s.verdicts["order-4"] = orderclose.AlreadyPaid, orderclose.PaymentPending
+		})
 		time.Sleep(25 * time.Hour)
 		for i := range 10 {
 			expect.Equal(t, s.times(t, fmt.Sprint("order-", i)), "[10m0s 1h0m0s 24h0m0s]", "order-%d: the times after its close when it was asked about", i)
@@ -207,15 +205,14 @@ func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 		f.start(s.options(100, 100))
 		time.Sleep(time.Minute)
 		s.close("a")
-		s.answer("a", orderclose.AlreadyPaid)
-		s.setDown(true)
+		s.change(func() { s.verdicts["a"], s.down = orderclose.AlreadyPaid, true })
 		time.Sleep(30 * time.Hour)
 		_, _, questions := s.count("a")
 		if c := f.counts[0]; c.rechecked("given_up")+c.rechecked("unknown") != 0 || c.Value("compensator_recheck_behind_seconds") < 3600 || questions > 3*31*60 {
 			t.Errorf("given up %d, unknown %d, %v s behind, %d questions", c.rechecked("given_up"), c.rechecked("unknown"),
 				c.Value("compensator_recheck_behind_seconds"), questions)
 		}
-		s.setDown(false)
+		s.change(func() { s.down = false })
 		time.Sleep(2 * time.Minute)
 		_, times, _ := s.count("a")
 		expect.That(t, times == 3, "asked %d times once the provider answers, want 3", times)
@@ -261,24 +258,11 @@ func TestRecheck_HoldsItsRate(t *testing.T) {
 	})
 }
 
-// hungAsker ignores the end of its context, until release is closed.
-type hungAsker struct {
-	*closedOrders
-	release chan struct{}
-}
-
-func (a hungAsker) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	<-a.release
-	return a.closedOrders.CloseOrders(ctx, path, requests)
-}
-
 func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 	s := newClosedOrders()
 	inFleet(t, func(f *fleet) {
 		o := s.options(100, 100)
-		hung := hungAsker{s, make(chan struct{})}
-		defer close(hung.release)
-		o.Recheck.Asker = hung
+		s.slow = time.Hour
 		var why atomic.Pointer[string]
 		o.OnHang = func(is string) { why.CompareAndSwap(nil, &is) } // the task hangs too
 		f.start(o)
@@ -290,20 +274,30 @@ func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
 	})
 }
 
-// unreadable is a ClosedStore whose reads fail, as without the privilege for them.
-type unreadable struct{ *closedOrders }
-
-func (unreadable) Rechecked(context.Context, string, time.Duration) (until, now time.Time, err error) {
-	return time.Time{}, time.Time{}, errors.New("SELECT is denied")
+// All steps of one turn would take longer than a task may.
+func TestRecheck_ManySlowStepsAreNoHang(t *testing.T) {
+	s := newClosedOrders()
+	inFleet(t, func(f *fleet) {
+		o := s.options(100, 100)
+		for s.slow = 9 * time.Second; len(o.Recheck.Steps) < 40; {
+			o.Recheck.Steps = append(o.Recheck.Steps, 24*time.Hour+time.Duration(len(o.Recheck.Steps))*time.Second)
+		}
+		o.OnHang = func(why string) { t.Error(why) }
+		f.start(o)
+		time.Sleep(time.Minute)
+		s.close("a")
+		time.Sleep(25 * time.Hour)
+		_, times, _ := s.count("a")
+		expect.Equal(t, times, 40, "questions about an order")
+	})
 }
 
 // An alert looks at the metric: nobody knows how many orders are left.
 func TestRecheck_IsBehindWhileItsReadsFail(t *testing.T) {
 	s := newClosedOrders()
 	inFleet(t, func(f *fleet) {
-		o := s.options(100, 100)
-		o.Recheck.Store = unreadable{s}
-		f.start(o)
+		s.denied = errors.New("SELECT is denied")
+		f.start(s.options(100, 100))
 		time.Sleep(2 * time.Hour)
 		expect.Between(t, f.counts[0].Value("compensator_recheck_behind_seconds"), 7000, 7300, "the seconds that the questions are behind after two hours")
 	})

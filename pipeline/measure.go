@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -71,6 +70,7 @@ type closeWrites interface {
 	ClosedWithin(last time.Duration) bool
 	NotReadOnly(ctx context.Context) error
 	Writable(ctx context.Context) error
+	Refuses() error
 }
 
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
@@ -90,26 +90,22 @@ func (a *App) watchWrites(ctx context.Context) {
 }
 
 // tryWrites returns a try for probeWrites. Each try asks whether the server is read-only. A try also makes the writes of a close if the last try has
-// failed, or if nothing was closed for two minutes. A try also asks whether the tables fit the mapping: every five minutes, and while they do not fit.
+// failed, or if nothing was closed for two minutes. A try also asks whether the tables fit the mapping: every five minutes, and while the Store refuses closes.
 // The Store closes nothing on tables that do not fit, and nothing on a read-only server.
 func tryWrites(db closeWrites) func(ctx context.Context) error {
 	var written, asked time.Time // when the writes were tried with success, and when the tables were asked for; zero: ask now
-	var unfit error              // the last answer about the tables
 	return func(ctx context.Context) error {
 		began := time.Now()
-		if unfit != nil || began.Sub(asked) >= tablesInterval {
+		if db.Refuses() != nil || began.Sub(asked) >= tablesInterval {
 			limited, cancel := context.WithTimeout(ctx, checkTimeout)
-			err := db.CheckTables(limited)
+			_ = db.CheckTables(limited) // if they are not read, the Store keeps the last answer
 			cancel()
-			if _, misfit := errors.AsType[*store.MappingError](err); err == nil || misfit { // else they were not read, which refuses no write
-				unfit = err
-			}
 			asked = began
 		}
 		if db.ClosedWithin(time.Minute) { // its writes have succeeded
 			written = began
 		}
-		err := cmp.Or(unfit, db.NotReadOnly(ctx))
+		err := cmp.Or(db.NotReadOnly(ctx), db.Refuses())
 		if err == nil && began.Sub(written) >= writeProbeLatest {
 			err, written = db.Writable(ctx), began
 		}

@@ -140,9 +140,10 @@ func TestWriteProbe_ReportsHowLongTheWritesFail(t *testing.T) {
 }
 
 // triedStore answers the questions of tryWrites.
-type triedStore struct{ tables, readOnly, writable error }
+type triedStore struct{ tables, refuses, readOnly, writable error }
 
 func (s *triedStore) CheckTables(context.Context) error { return s.tables }
+func (s *triedStore) Refuses() error                    { return s.refuses }
 func (s *triedStore) ClosedWithin(time.Duration) bool   { return false }
 func (s *triedStore) NotReadOnly(context.Context) error { return s.readOnly }
 func (s *triedStore) Writable(context.Context) error    { return s.writable }
@@ -156,7 +157,7 @@ func TestWriteProbe_FailsWhileTheStoreClosesNothing(t *testing.T) {
 		for i, step := range []struct {
 			db   triedStore
 			want error
-		}{{triedStore{tables: slow}, nil}, {triedStore{tables: misfit}, misfit}, {triedStore{tables: slow}, misfit}, {triedStore{}, nil},
+		}{{triedStore{tables: slow}, nil}, {triedStore{refuses: misfit}, misfit}, {triedStore{}, nil},
 			{triedStore{readOnly: readOnly}, readOnly}, {triedStore{writable: slow}, slow}, {triedStore{}, nil}} {
 			*db = step.db
 			for range 3 {

@@ -87,7 +87,6 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 	if err != nil {
 		return err
 	}
-	defer facts.Close()
 	p, input := facts.Propose(*a), bufio.NewReader(c.env.Stdin)
 	for len(p.Questions) > 0 && c.output != "json" && isTerminal(c.env.Stdin) && isTerminal(c.env.Stderr) {
 		q, before := p.Questions[0], *a

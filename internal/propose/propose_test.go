@@ -149,9 +149,7 @@ func open(t *testing.T, server, table string, statements []string) *Facts {
 		must.Get(tx.ExecContext(t.Context(), statement))(t)
 	}
 	must.Do(t, tx.Commit())
-	f := must.Get(Read(t.Context(), st, table, ""))(t)
-	t.Cleanup(f.Close)
-	return f
+	return must.Get(Read(t.Context(), st, table, ""))(t)
 }
 
 // servers are the DSNs of the real servers that the environment names.

@@ -21,10 +21,9 @@ import (
 
 // How much Read reads.
 const (
-	maxTables  = 120             // tables whose columns are read, those with the most likely names
-	maxRows    = 20_000          // the newest rows of a table
-	maxLinks   = 60              // values that are looked up in another table
-	statements = 3 * time.Second // for each statement
+	maxTables = 120    // tables whose columns are read, those with the most likely names
+	maxRows   = 20_000 // the newest rows of a table
+	maxLinks  = 60     // values that are looked up in another table
 )
 
 // Facts is what a database tells of its tables.
@@ -34,7 +33,6 @@ type Facts struct {
 	Tables []*Table
 
 	store   *store.Store
-	conn    *sql.Conn
 	links   map[[2]*column]link
 	parts   map[string]int    // how many tables have a name, with up to three digits at its end
 	inserts map[string]string // what triggers do after an INSERT into a table, in lower case
@@ -62,24 +60,18 @@ type Table struct {
 	logged  column    // whether a log of the stock has the order
 }
 
-// Read reads what Propose needs. named is the table that the user names, and created its time of creation; "": none. Close the Facts in the end.
-// The error wraps orderclose.ErrUnavailable if the database does not answer.
+// Read reads what Propose needs. named is the table that the user names, and created its time of creation; "": none. The error wraps
+// orderclose.ErrUnavailable if the database does not answer.
 func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, error) {
 	if err := s.Ping(ctx); err != nil {
 		return nil, err
 	}
-	conn, err := s.DB().Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the tables: %w", err)
-	}
-	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{},
-		inserts: map[string]string{}}
-	f.bound(ctx)
+	f := &Facts{store: s, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{}, inserts: map[string]string{}}
+	var err error
 	if f.Now, err = s.Now(ctx); err == nil {
 		err = f.readTables(ctx, named)
 	}
 	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
 	f.ReadRows(ctx, named)
@@ -97,51 +89,28 @@ func (f *Facts) ReadRows(ctx context.Context, named string) {
 	}
 }
 
-// Close gives the connection back. The session keeps its limits, so the connection ends.
-func (f *Facts) Close() {
-	_ = f.conn.Raw(func(any) error { return sql.ErrConnDone })
-	_ = f.conn.Close()
-}
-
 func (f *Facts) postgres() bool { return f.store.Dialect() == store.Postgres }
 
-// bound bounds each statement of the session. A server that does not know one of the settings has another.
-func (f *Facts) bound(ctx context.Context) {
-	ms := statements.Milliseconds()
-	all := []string{fmt.Sprintf("SET SESSION max_execution_time = %d", ms), fmt.Sprintf("SET SESSION max_statement_time = %d", ms/1000),
-		"SET SESSION TRANSACTION READ ONLY", "SET SESSION lock_wait_timeout = 1"}
-	if f.postgres() {
-		all = []string{fmt.Sprintf("SET statement_timeout = %d", ms), "SET default_transaction_read_only = on", "SET lock_timeout = 1000"}
-	}
-	for _, statement := range all {
-		_, _ = f.conn.ExecContext(ctx, statement)
-	}
-}
-
-// query returns the rows of a query, with bytes as text.
+// query returns the rows of a query, with bytes as text. No setting outlasts it: behind a pooler the session is that of the shop too.
 func (f *Facts) query(ctx context.Context, query string, args ...any) (all [][]any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*statements)
-	defer cancel()
-	found, err := f.conn.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer found.Close()
-	columns, err := found.Columns()
-	for err == nil && found.Next() {
+	err = f.store.Select(ctx, query, args, func(found *sql.Rows) error {
+		columns, err := found.Columns()
 		row, into := make([]any, len(columns)), make([]any, len(columns))
 		for i := range row {
 			into[i] = &row[i]
 		}
-		err = found.Scan(into...)
+		if err == nil {
+			err = found.Scan(into...)
+		}
 		for i, v := range row {
 			if b, ok := v.([]byte); ok {
 				row[i] = string(b)
 			}
 		}
 		all = append(all, row)
-	}
-	return all, cmp.Or(err, found.Err())
+		return err
+	})
+	return all, err
 }
 
 // selecting writes a query for columns of one table.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/propose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -62,6 +63,7 @@ func pooled(t *testing.T, dsn, mode string) string {
 
 // behindAPooler migrates in several processes at once, and closes orders in several transactions at once.
 func behindAPooler(t *testing.T, s *store.Store) {
+	must.Get(propose.Read(t.Context(), s, "", ""))(t) // leaves no connection of the server read-only
 	var all errgroup.Group
 	for range 4 {
 		all.Go(func() error { return s.Migrate(t.Context()) })

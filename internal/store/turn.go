@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -15,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/pausing"
+	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/postgres"
 )
@@ -50,7 +50,7 @@ func (s *Store) readOverdue(ctx context.Context, w overdue.Window) (found overdu
 		return found, err
 	}
 	query, args := s.Q.OverdueRows(in, delays, w)
-	err = s.limited(ctx, query, args, func(rows *sql.Rows) error { return s.overdueRow(ctx, rows, &found) })
+	err = s.Select(ctx, query, args, func(rows *sql.Rows) error { return s.overdueRow(ctx, rows, &found) })
 	return found, err
 }
 
@@ -82,14 +82,14 @@ func (s *Store) overdueRow(ctx context.Context, rows *sql.Rows, found *overdue.F
 // BeginTurn returns the database's clock, the pauses, and whether no unpaid order was due at a time or before; with due times by rule it does
 // not know. It is one statement. Once a minute it also looks whether row-level security may hide orders; then the error is a *MappingError.
 func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
-	if !within(&s.seesAll, seesAllFor) {
+	if !closetx.Within(&s.seesAll, seesAllFor) {
 		if err := s.SeesAllRows(ctx); err != nil {
 			return b, err
 		}
 		s.seesAll.Store(new(time.Now()))
 	}
 	due, args := "1", []any{}
-	if !s.Q.M.ByRule && !within(&s.quietSlow, quietRest) {
+	if !s.Q.M.ByRule && !closetx.Within(&s.quietSlow, quietRest) {
 		in, err := s.AllTables(ctx)
 		if err != nil {
 			return b, s.FailedTo(ctx, err, "read the clock and the pauses")
@@ -98,7 +98,7 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 	}
 	query := "SELECT oc_now, oc_due, path, category, until_at, reason, created_at FROM (SELECT ? AS oc_now, " + due +
 		" AS oc_due) AS oc_clock LEFT JOIN pauses ON 1 = 1"
-	err = s.limited(ctx, query, append([]any{s.Handle.Dialect.Now()}, args...), func(rows *sql.Rows) error {
+	err = s.Select(ctx, query, append([]any{s.Handle.Dialect.Now()}, args...), func(rows *sql.Rows) error {
 		var p pausing.Pause
 		var path sql.NullString
 		var due int
@@ -116,14 +116,8 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 	return b, s.FailedTo(ctx, err, "read the clock and the pauses")
 }
 
-// within reports whether a moment was less than d ago. A moment that is nil never was.
-func within(moment *atomic.Pointer[time.Time], d time.Duration) bool {
-	at := moment.Load()
-	return at != nil && time.Since(*at) < d
-}
-
-// limited executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
-func (s *Store) limited(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
+// Select executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
+func (s *Store) Select(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
 	limit, limited := cmp.Or(s.readLimit, readLimit), ctx
 	switch s.Handle.Dialect.Name {
 	case db.MySQL: // MariaDB executes the first comment, and MySQL takes the second for a hint

@@ -94,11 +94,11 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 // ClosedWithin reports whether this Store has closed an order within the last while. Then the database
 // takes writes, and Writable need not ask.
 func (s *Closer) ClosedWithin(last time.Duration) bool {
-	return within(&s.lastClose, last)
+	return Within(&s.lastClose, last)
 }
 
-// within reports whether a moment was within the last while, also if the clock was set meanwhile.
-func within(at *atomic.Pointer[time.Time], last time.Duration) bool {
+// Within reports whether a moment was within the last while, also if the clock was set meanwhile. A moment that is nil never was.
+func Within(at *atomic.Pointer[time.Time], last time.Duration) bool {
 	t := at.Load()
 	return t != nil && time.Since(*t) < last
 }

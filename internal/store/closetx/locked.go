@@ -179,7 +179,7 @@ func (c *closing) endStockTurn() {
 // crowded makes closes lock the stock first for crowdedFor.
 func (s *Closer) crowded() { s.lastCrowd.Store(new(time.Now())) }
 
-func (s *Closer) isCrowded() bool { return within(&s.lastCrowd, crowdedFor) }
+func (s *Closer) isCrowded() bool { return Within(&s.lastCrowd, crowdedFor) }
 
 // release runs ReleaseStock for SKUs, in the order of their keys. While another transaction, such as another close, locks one of the rows, release repeats the
 // statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before, release runs the statement once.

@@ -232,8 +232,8 @@ func (c *Rows) ReadClock() (err error) {
 	return err
 }
 
-// refuses returns why this Store closes no order now, by the last answers of CheckMapping and NotReadOnly. No order is at fault.
-func (s *Closer) refuses() error {
+// Refuses returns why this Store closes no order now, by the last answers of CheckMapping and NotReadOnly. No order is at fault.
+func (s *Closer) Refuses() error {
 	for _, why := range []*atomic.Pointer[error]{&s.Unfit, &s.readOnly} {
 		if err := why.Load(); err != nil {
 			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, *err)
@@ -248,7 +248,7 @@ func (c *Rows) readPauses() error {
 	if c.path == "" {
 		return nil
 	}
-	if err := c.S.refuses(); err != nil {
+	if err := c.S.Refuses(); err != nil {
 		return err
 	}
 	pauses, err := c.S.pauses(c.Tx, c.S.Dialect.Now())

@@ -273,6 +273,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(set("why", TextValue("timeout")), "why", Column{Type: "int", Definition: "int"}), "set.why: int, which cannot hold"},
 		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
 		{mapped(set("why", IntValue(1)), "why", Column{Type: "enum", Definition: "enum('0','1')", Collation: "ascii_bin"}), "set.why: which cannot hold"},
+		{mapped(set("why", IntValue(1)), "why", Column{Type: "boolean", Definition: "boolean"}), "set.why: boolean, which cannot hold 1"},
+		{mapped(func(m *Mapping) { m.Where = []ColumnValue{{"why", IntValue(0)}} }, "why", Column{Type: "boolean", Definition: "boolean"}),
+			"where.why: boolean, and is compared with 0"},
 		{change("shop_stock", func(t *Table) {
 			t.Indexes = append(t.Indexes, Index{Name: "uk", Unique: true, Columns: []string{"free", "x"}})
 		}), "stock.available: a part of the unique index uk"},
@@ -345,9 +348,8 @@ func TestCheckDatabase_ComparesTheCollationsOfOneMonth(t *testing.T) {
 	got := m.CheckDatabase(f, orders, lines)
 	expect.That(t, len(got) <= 0, "%v", got)
 	slices.Reverse(lines)
-	if got := m.CheckDatabase(f, orders, lines); len(got) != 2 || got[0].Path != "items.order" {
-		t.Errorf("lines of another collation than their orders: %v", got)
-	}
+	got = m.CheckDatabase(f, orders, lines)
+	expect.That(t, len(got) == 2 && got[0].Path == "items.order", "lines of another collation than their orders: %v", got)
 }
 
 // A constant of the column's type is accepted.
@@ -378,9 +380,7 @@ func TestUnaccepted_LeavesOutWhatIsAccepted(t *testing.T) {
 	got := check()
 	expect.That(t, len(got) == 1 && strings.HasSuffix(got[0].Error(), "; map the column of the quantity, or add indexed_quantity to accept"), "%v", got)
 	m.Accept = []string{IndexedQuantity}
-	if got := check(); len(got) != 0 {
-		t.Errorf("%v", got)
-	}
+	expect.That(t, len(check()) == 0, "an accepted problem is reported")
 }
 
 func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
@@ -406,9 +406,8 @@ func TestErr_HasALineForEachProblem(t *testing.T) {
 	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"},
 		{Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
-	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {
-		t.Errorf("%q", lines)
-	}
+	want := []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}
+	expect.That(t, slices.Equal(lines, want) && Err(nil) == nil, "%q", lines)
 }
 
 // A column that looks like an optimistic lock is named unless each close changes it for certain.
@@ -433,9 +432,8 @@ func TestKey_ABinaryUUIDHasOneText(t *testing.T) {
 		arg, ok := Key{Type: k}.Arg(id)
 		got := fmt.Sprintf("%x", arg)
 		expect.That(t, ok && got == want, "%s: %s, want %s", k, got, want)
-		if _, ok := (Key{Type: k}).Arg(strings.ToUpper(id)); ok {
-			t.Errorf("%s takes a second text of the id", k)
-		}
+		_, ok = Key{Type: k}.Arg(strings.ToUpper(id))
+		expect.That(t, !ok, "%s takes a second text of the id", k)
 	}
 	a, b := "00000000-0000-1002-8000-000000000000", "00000001-0000-1001-8000-000000000000"
 	expect.That(t, (Key{Type: UUIDBinary}).Compare(a, b) < 0 && (Key{Type: UUIDSwapped}).Compare(a, b) > 0, "ids are not compared as their bytes")
@@ -481,5 +479,17 @@ func TestAddDueIndex_ByRuleHasTheCategory(t *testing.T) {
 		got := m.AddDueIndex("orders", Table{Columns: map[string]Column{"kind": c.kind}})
 		want := "CREATE INDEX `orderclose_overdue` ON `orders` " + c.want + " ALGORITHM=INPLACE LOCK=NONE"
 		expect.That(t, got == want, "got %s, want %s", got, want)
+	}
+}
+
+// The condition of a partial index is as PostgreSQL writes it. Behind an index that leaves out open orders each page would read the whole table.
+func TestAddDueIndex_APartialIndexHasAllOpenOrders(t *testing.T) {
+	for i, condition := range []string{"(state = 1)", "(state = '1'::smallint)", "((state)::text = '1'::text)", `(state = '1'::shop."OrderState")`,
+		"(state = ANY (ARRAY[0, 1]))", "((state)::text = ANY ((ARRAY['0'::character varying, '1'::character varying(9)])::text[]))",
+		"(state = 10)", "(state <> 1)", "((state = 1) AND (due > '2026-01-01 00:00:00'::timestamp without time zone))",
+		"((state = ANY (ARRAY[0, 1])) AND (hidden = 0))", "(substate = 1)", "(due IS NOT NULL)"} {
+		m := &Mapping{Status: Status{Column: "state", From: IntValue(1)}, Due: TimeColumn{Column: "due"}, ID: Key{Column: "id"}}
+		got := m.AddDueIndex("orders", Table{Postgres: true, Indexes: []Index{{Where: condition, Columns: []string{"due", "id"}}}})
+		expect.That(t, (got == "") == (i < 6), "%s: add %q", condition, got)
 	}
 }

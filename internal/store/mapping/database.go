@@ -174,7 +174,7 @@ func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []st
 // the lines, and another order's to the orders. The collations of the ids of all months can be merged, because a page merges their tables.
 func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []string) {
 	for _, name := range orders {
-		d.sameCollation("id.column", schema, name, m.ID.Column, orders[len(orders)-1], m.ID.Column)
+		d.sameCollation("id.column", schema, name, m.ID.Column, orders[len(orders)-1], m.ID.Column, true)
 	}
 	for i, lines := range items {
 		of := orders
@@ -182,26 +182,26 @@ func (d *databaseChecker) collations(m *Mapping, schema Schema, orders, items []
 			of = orders[i : i+1] // each month has a table of lines
 		}
 		for _, name := range of {
-			d.sameCollation("items.order", schema, lines, m.Items.Order, name, m.ID.Column)
+			d.sameCollation("items.order", schema, lines, m.Items.Order, name, m.ID.Column, false)
 		}
 		for i, s := range m.Stock {
-			d.sameCollation(m.linePath(i), schema, lines, m.LineKey(s), s.Table, s.SKU.Column)
+			d.sameCollation(m.linePath(i), schema, lines, m.LineKey(s), s.Table, s.SKU.Column, false)
 			if s.Location.Column != "" {
-				d.sameCollation("items.location", schema, lines, m.Items.Location, s.Table, s.Location.Column)
+				d.sameCollation("items.location", schema, lines, m.Items.Location, s.Table, s.Location.Column, false)
 			}
 		}
 	}
 	d.problems = firstOfEach(d.problems)
 }
 
-// sameCollation checks that a column of the table lines has the collation of the column other of another table. The collation bin of all charsets is one.
-func (d *databaseChecker) sameCollation(path string, schema Schema, lines, column, table, other string) {
+// sameCollation checks that two columns have one collation, as bin of all charsets is. With mayMerge the server may merge them, as bin or by charset.
+func (d *databaseChecker) sameCollation(path string, schema Schema, lines, column, table, other string, mayMerge bool) {
 	c, _ := schema[lines].column(column)
 	want, _ := schema[table].column(other)
 	charset, rules, _ := strings.Cut(c.Collation, "_")
 	otherCharset, otherRules, _ := strings.Cut(want.Collation, "_")
-	merges := path == "id.column" && (charset != otherCharset || rules == "bin" || otherRules == "bin") // the server does, as bin or in the larger charset
-	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || rules == "bin" && otherRules == "bin" || merges {
+	fits := rules == "bin" && otherRules == "bin" || mayMerge && (charset != otherCharset || rules == "bin" || otherRules == "bin")
+	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || fits {
 		return
 	}
 	null := " NOT NULL"

@@ -125,20 +125,20 @@ func (d *databaseChecker) writable(path, name, key, remove string) bool {
 	return false
 }
 
-// assignment checks that a constant can be written to a column.
+// assignment checks that a constant can be written to a column. A number is no value of an ENUM: to MySQL it is a position, and PostgreSQL refuses it.
 func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 	c, ok := d.column(path, a.Column)
-	if ok && d.writable(path, a.Column, key, path) && (a.Value.Number && c.Type == "enum" && !d.table.Postgres || !c.takes(a.Value)) { // a number is a position
+	if ok && d.writable(path, a.Column, key, path) && (a.Value.Number && (c.Type == "enum" || c.Type == "boolean") || !c.takes(a.Value)) {
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(a.Column), c.Definition, a.Value),
 			"the database refuses to write it, and each close fails, or writes another value",
-			"write a constant of the column's type, of an ENUM in quotes, or remove "+path+"; closed_at writes the time of the close")
+			"write a constant of the column's type, of an ENUM or a boolean in quotes, or remove "+path+"; closed_at writes the time of the close")
 	}
 }
 
 // condition checks that a column can be compared with a constant.
 func (d *databaseChecker) condition(path string, w ColumnValue) {
 	c, ok := d.column(path, w.Column)
-	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type) || c.Type == "boolean" && w.Value.Number
+	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type)
 	never := "every order would be excluded, and none is ever closed"
 	if strings.HasPrefix(path, "items.") {
 		never = "no line would count, and no stock would come back"
@@ -152,7 +152,7 @@ func (d *databaseChecker) condition(path string, w ColumnValue) {
 	case c.Type != "decimal" && (number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value),
 			"text and numbers compare in other ways, and orders would be excluded or closed by mistake",
-			"for a column of whole numbers or a DECIMAL write a number without quotes, for a column of text one in quotes; "+
+			"for a column of whole numbers or a DECIMAL write a number without quotes, for one of text or a boolean one in quotes; "+
 				"a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
 	case c.Type == "decimal" || !c.holds(w.Value):
 		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), never, "correct the value, or remove "+path)

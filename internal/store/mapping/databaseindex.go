@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -45,10 +46,8 @@ func (d *databaseChecker) needDueIndex(m *Mapping) {
 	if add == "" {
 		return
 	}
-	what := fmt.Sprintf("table %s has no index on %s, %s and %s", d.name, m.Status.Column, m.Due.Column, m.ID.Column)
-	if m.DueIndex != "" {
-		what = fmt.Sprintf("table %s has no index %s on %s, %s and %s", d.name, m.DueIndex, m.Status.Column, m.Due.Column, m.ID.Column)
-	}
+	named := strings.TrimLeft(m.DueIndex+" ", " ")
+	what := fmt.Sprintf("table %s has no index %son %s, %s and %s", d.name, named, m.Status.Column, m.Due.Column, m.ID.Column)
 	d.reportHarm("due.index", what, "each page of a sweep would read the whole table", add)
 }
 
@@ -68,19 +67,25 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 			fmt.Sprintf(" WHERE %s = '%s'", Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
 	}
 	for _, i := range t.Indexes {
-		if i.Where != "" && strings.Contains(i.Where, status) && strings.Contains(i.Where, m.Status.From.Text) && slices.Equal(i.Columns, []string{due, id}) {
-			return ""
-		}
-		if i.Where != "" {
-			continue
-		}
-		named := m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex)
+		named := i.Where == "" && (m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex))
 		whole := slices.Equal(i.Columns[:min(3, len(i.Columns))], []string{status, due, id})
-		if named && (whole || m.ID.Index == primary && slices.Equal(i.Columns, []string{status, due})) {
+		if named && (whole || m.ID.Index == primary && slices.Equal(i.Columns, []string{status, due})) ||
+			slices.Equal(i.Columns, []string{due, id}) && i.hasAll(m.Status.Column, m.Status.From.Text) {
 			return ""
 		}
 	}
 	return add
+}
+
+// sqlMarks matches what PostgreSQL writes around the names and values of a condition: casts, brackets, quotes and spaces.
+var sqlMarks = regexp.MustCompile(`::[a-z_.]*("[^"]*"|[a-z0-9_ ]+)(\(\d+\))?(\[\])?|[()'" ]`)
+
+// hasAll reports whether a partial index has all rows in which a column has a value: its condition says so of this value or of a list, and nothing else.
+func (i Index) hasAll(column, value string) bool {
+	plain := func(text string) string { return sqlMarks.ReplaceAllString(text, "") }
+	list, only := strings.CutPrefix(plain(i.Where), plain(column)+"=")
+	list = strings.TrimSuffix(strings.TrimPrefix(list, "ANYARRAY["), "]")
+	return only && !strings.Contains(list, "]") && slices.Contains(strings.Split(list, ","), plain(value))
 }
 
 // createIndex returns the statement that adds an index to the table with a name. The shop can write meanwhile, but not to a partitioned

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
@@ -15,16 +16,11 @@ func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
 		"{yyyyMM}_orders":         "202611_orders",
 		"shop.o{yyyyMM}_archived": "shop.o202611_archived",
 	} {
-		p, err := ParsePattern(pattern)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+		p := must.Get(ParsePattern(pattern))(t)
 		expect.Equal(t, p.Table(november), table, "%s in November", pattern)
 		_, name := Split(table)
-		if m, ok := p.Month(name); !ok || m != november {
-			t.Errorf("%s of %s: %d, %v; want %d", name, pattern, m, ok, november)
-		}
+		m, ok := p.Month(name)
+		expect.That(t, ok && m == november, "%s of %s: %d, %v; want %d", name, pattern, m, ok, november)
 		for _, other := range []string{name + "x", "x" + name, "orders", "orders_202613", "orders_20261", ""} {
 			m, ok := p.Month(other)
 			expect.That(t, !ok, "%s of %s is month %d", other, pattern, m)

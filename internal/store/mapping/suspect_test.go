@@ -33,11 +33,9 @@ func TestCheckOnClose_RefusesOtherIDs(t *testing.T) {
 		got := m.CheckOnClose("on_close[0]", statement, schema)
 		expect.That(t, (len(got) > 0) == refused, "%s: %v", column, got)
 		m.Accept = []string{OnCloseOtherID}
-		if got := m.CheckOnClose("on_close[0]", statement, schema); len(got) > 0 {
-			t.Errorf("%s, accepted: %v", column, got)
-		}
+		got = m.CheckOnClose("on_close[0]", statement, schema)
+		expect.That(t, len(got) == 0, "%s, accepted: %v", column, got)
 	}
-	if got := (&Mapping{Orders: "t"}).CheckOnClose("on_close[0]", "DELETE FROM log WHERE order_id IN ({ids})", schema); len(got) != 1 || got[0].Accept != "" {
-		t.Errorf("a table without transactions: %v", got)
-	}
+	got := (&Mapping{Orders: "t"}).CheckOnClose("on_close[0]", "DELETE FROM log WHERE order_id IN ({ids})", schema)
+	expect.That(t, len(got) == 1 && got[0].Accept == "", "a table without transactions: %v", got)
 }

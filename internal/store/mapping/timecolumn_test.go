@@ -128,9 +128,9 @@ func TestCodec_OfPostgreSQL(t *testing.T) {
 		{"infinity", orderclose.NeverDue, true},
 		{"-infinity", time.Time{}, false},
 	} {
-		if got, ok, err := c.Decode(want.from); err != nil || ok != want.ok || !got.Equal(want.at) || got.Location() != time.UTC {
-			t.Errorf("%v is read as %v, %v, %v; want %v, %v", want.from, got, ok, err, want.at, want.ok)
-		}
+		got, ok, err := c.Decode(want.from)
+		expect.That(t, err == nil && ok == want.ok && got.Equal(want.at) && got.Location() == time.UTC, "%v is read as %v, %v, %v; want %v, %v",
+			want.from, got, ok, err, want.at, want.ok)
 	}
 	if _, _, err := c.Decode("soon"); err == nil {
 		t.Error("a text is read as a time")
