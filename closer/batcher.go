@@ -40,7 +40,7 @@ type batcher struct {
 type job struct {
 	group    *group // nil while the job waits
 	requests []orderclose.CloseRequest
-	copies   []bool        // which of the requests are of copies, which a person has sent again
+	again    []string      // why a request comes late from the start: wire.LaneReplay, or the cause of a retry; "": it is fresh
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
 	err      error
@@ -92,8 +92,8 @@ func (b *batcher) leave(j *job) []*group {
 }
 
 // newJob returns a job.
-func newJob(requests []orderclose.CloseRequest, copies []bool) *job {
-	return &job{requests: requests, copies: copies, done: make(chan struct{})}
+func newJob(requests []orderclose.CloseRequest, again []string) *job {
+	return &job{requests: requests, again: again, done: make(chan struct{})}
 }
 
 // slow notes that a group takes longer than its target time: it may wait for a lock, or for a service.

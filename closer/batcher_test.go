@@ -81,7 +81,7 @@ type answer struct {
 func (b *testBatcher) wait(ctx context.Context, name string, n int) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		outcomes, err := b.transactions.close(ctx, orders(name, n), make([]bool, n), func() {})
+		outcomes, err := b.transactions.close(ctx, orders(name, n), make([]string, n), func() {})
 		got <- answer{outcomes, err}
 	}()
 	synctest.Wait()
@@ -114,9 +114,7 @@ func TestBatcher_CombinesWaitingJobs(t *testing.T) {
 		}
 		failed := fmt.Errorf("away: %w", orderclose.ErrNoOrderAtFault)
 		b.release <- failed
-		if got := <-jobE; !errors.Is(got.err, failed) {
-			t.Errorf("got %+v, want the error", got)
-		}
+		expect.Is(t, (<-jobE).err, failed, "the last job")
 		b.finish()
 	})
 }

@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -76,17 +77,17 @@ func (h *handler) nextBatch() []*entry {
 
 // closeBatch closes a batch and applies the outcomes.
 func (h *handler) closeBatch(batch []*entry) {
-	requests, copies := make([]orderclose.CloseRequest, len(batch)), make([]bool, len(batch))
+	requests, again := make([]orderclose.CloseRequest, len(batch)), make([]string, len(batch))
 	for i, e := range batch {
 		o := &e.record.Order
-		copies[i] = e.record.Lane == wire.LaneReplay
+		again[i] = cmp.Or(e.record.Lane, e.record.Cause)
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, Attempt: e.record.Attempt, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category,
 			Traceparent: h.transactions.tracer.Sampled(e.record.Traceparent)}
 	}
 	for len(requests) > 0 && h.loop.Ctx.Err() == nil { //mutant:commit-before-close
 		// The limiter may allow fewer orders by now. A transaction that began before a revocation may finish.
 		ctx, cancel := retry.WithFinishTime(h.loop.Ctx, retry.FinishTime)
-		outcomes, err := h.transactions.close(ctx, requests, copies, h.loop.Beat) //mutant:slow-store-hangs
+		outcomes, err := h.transactions.close(ctx, requests, again, h.loop.Beat) //mutant:slow-store-hangs
 		cancel()
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			h.requeue(batch, err)
@@ -99,7 +100,7 @@ func (h *handler) closeBatch(batch []*entry) {
 			}
 			h.applyOutcome(batch[i], o)
 		}
-		requests, copies, batch = requests[len(outcomes):], copies[len(outcomes):], batch[len(outcomes):]
+		requests, again, batch = requests[len(outcomes):], again[len(outcomes):], batch[len(outcomes):]
 	}
 }
 

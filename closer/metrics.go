@@ -15,7 +15,7 @@ import (
 type closerMetrics struct {
 	*partition.Metrics
 	metrics.Closes
-	copies           metrics.Closes // of records that a person has sent again, which are late from the start
+	copies           metrics.Closes // of records that a person has sent again; also the lateness of retries: both are late from the start
 	batch            prometheus.Histogram
 	concurrencyLimit prometheus.Gauge
 	retries          *prometheus.CounterVec // contended and no_verdict: memory had no room for them

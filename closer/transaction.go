@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/tracing"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // beatEvery is how often a loop that waits for the store calls Beat on its pulse.
@@ -30,12 +31,11 @@ type transactions struct {
 	onHang   func() // is called if a transaction goes on long after its context has ended
 }
 
-// close closes the first of the requests, as many as the limiter allows when their group
-// starts. copies says which of them are of copies. If ctx ends, close returns at once, and the orders may or may not be closed.
-// close calls beat every few seconds, but stops when a call of the store ignores the end of its
-// context. With an error, some orders or all have no verdict, and outcomes may be empty.
-func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, copies []bool, beat func()) ([]orderclose.Outcome, error) {
-	j := newJob(requests, copies)
+// close closes the first of the requests, as many as the limiter allows when their group starts. again is that of a job. If ctx ends, close
+// returns at once, and the orders may or may not be closed. close calls beat every few seconds, but stops when a call of the store ignores the
+// end of its context. With an error, some orders or all have no verdict, and outcomes may be empty.
+func (t *transactions) close(ctx context.Context, requests []orderclose.CloseRequest, again []string, beat func()) ([]orderclose.Outcome, error) {
+	j := newJob(requests, again)
 	t.start(t.batcher.add(j))
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -105,10 +105,12 @@ func (t *transactions) count(j *job) {
 			continue
 		}
 		closes := t.metrics.Closes
-		if j.copies[i] {
+		if j.again[i] == wire.LaneReplay {
 			closes = t.metrics.copies //mutant:replay-counts-late
 		}
-		closes.Verdict(o.Verdict)
+		if closes.Verdict(o.Verdict); j.again[i] != "" {
+			closes = t.metrics.copies
+		}
 		if o.Verdict == orderclose.Closed {
 			closes.Lateness(t.logger, j.requests[i].Category, j.requests[i].Traceparent, o)
 		}

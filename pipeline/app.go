@@ -271,7 +271,7 @@ func (a *App) watches(roles []Role) []watch {
 		}},
 		{kafka && sweeps, a.watchRecords},
 		{closes, a.watchPauses},
-		{closes, a.watchWrites},
+		{closes && a.closesInDatabase(), a.watchWrites},
 		{a.alone, a.dropOutbox},
 		{a.reloader != nil && a.o.Watch, func(ctx context.Context) { a.reloader.Run(ctx) }},
 	}

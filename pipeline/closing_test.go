@@ -36,16 +36,12 @@ func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 			_, _ = method.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		}
 		call()
-		if hints := a.Hints(); len(hints) > 0 {
-			t.Errorf("after one failure the hints are %q", hints)
-		}
+		expect.Equal(t, len(a.Hints()), 0, "hints after one failure")
 		time.Sleep(failingFor)
 		call()
 		hints := strings.Join(a.Hints(), "\n")
-		if !strings.HasPrefix(hints, "closing service: every call has failed since 2000-01-01T00:00:00Z") ||
-			!strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
-			t.Errorf("hints %q, waiting %q", hints, a.Ready())
-		}
+		expect.That(t, strings.HasPrefix(hints, "closing service: every call has failed since 2000-01-01T00:00:00Z") &&
+			strings.Contains(hints, "connection refused") && len(a.Ready()) == 0, "hints %q, waiting %q", hints, a.Ready())
 	})
 }
 

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,15 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
-// A loop that hangs calls OnHang, and does not end the process of a program that embeds an App.
+// unreadLog is the log of a process whose lines must wait.
+type unreadLog struct{ wait func() }
+
+func (unreadLog) Enabled(context.Context, slog.Level) bool    { return true }
+func (l unreadLog) WithAttrs([]slog.Attr) slog.Handler        { return l }
+func (l unreadLog) WithGroup(string) slog.Handler             { return l }
+func (l unreadLog) Handle(context.Context, slog.Record) error { l.wait(); return nil }
+
+// A loop that hangs calls OnHang, also if its log hangs, and does not end the process of a program that embeds an App.
 func TestApp_CallsOnHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
@@ -28,12 +37,16 @@ func TestApp_CallsOnHang(t *testing.T) {
 			close(released)
 			cancel()
 		})
+		wait := func() {
+			if time.Now().After(hangsAt) {
+				<-released
+			}
+		}
 		app := must.Get(servers.App(ctx, pipeline.Options{
 			Config: cfg,
+			Logger: slog.New(unreadLog{wait}),
 			Now: func() time.Time { // each turn of a loop calls it
-				if time.Now().After(hangsAt) {
-					<-released
-				}
+				wait()
 				return time.Now()
 			},
 			OnHang: func(why string) {

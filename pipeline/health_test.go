@@ -75,8 +75,7 @@ func TestHandler_ServesProfilesUnderAnAddressOnly(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/cmdline", nil)
 		r.Host = host
 		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != want {
-			t.Errorf("%q: %d, want %d", host, w.Code, want)
-		}
+		h.ServeHTTP(w, r)
+		expect.Equal(t, w.Code, want, "%q", host)
 	}
 }

@@ -21,9 +21,8 @@ const (
 	recordsTimeout = 30 * time.Second
 )
 
-// watchRecords checks each minute which records wait and which are overdue,
-// until ctx ends. Relays and closers report how far behind they are by their own state. This
-// check also finds records that a relay or closer has lost track of.
+// watchRecords checks each minute which records wait and which are overdue, until ctx ends. Relays and closers report how far behind they are by
+// their own state. This check also finds records that a relay or closer has lost track of.
 func (a *App) watchRecords(ctx context.Context) {
 	for retry.Sleep(ctx, recordsInterval) {
 		a.checkRecords(ctx)
@@ -76,11 +75,12 @@ type closeWrites interface {
 // watchWrites asks, until ctx ends, whether the writes of a close in the database succeed. A database may answer
 // every read while every close fails, because it is read-only or its tables are locked.
 func (a *App) watchWrites(ctx context.Context) {
-	if !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
+	failed := a.metrics.writesFailing.WithLabelValues() // 0 also before the first try: alerts see by the series where orders are closed
+	if a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
 	probeWrites(ctx, a.o.Logger, tryWrites(a.conns.Store), func(failing time.Duration, err error) {
-		a.metrics.writesFailing.Set(failing.Seconds())
+		failed.Set(failing.Seconds())
 		if err == nil {
 			a.ready.waiting.remove(writesReason)
 			return
@@ -116,8 +116,7 @@ func tryWrites(db closeWrites) func(ctx context.Context) error {
 	}
 }
 
-// closesInDatabase reports whether orders are closed in the database, rather than by
-// Options.Store or a service.
+// closesInDatabase reports whether orders are closed in the database, rather than by Options.Store or a service.
 func (a *App) closesInDatabase() bool {
 	return a.conns.Store != nil && a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP
 }

@@ -26,10 +26,10 @@ type appMetrics struct {
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	reloaded, reloadedAt, waitingUnseen, writesFailing, remindersDone prometheus.Gauge
+	reloaded, reloadedAt, waitingUnseen, remindersDone prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
-	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift *prometheus.GaugeVec
+	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift, writesFailing *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -57,8 +57,8 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 				"partition, and samples between; 0 if no record is due later.", "topic"),
 		waitingUnseen: f.Gauge("waiting_unseen",
 			"Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
-		writesFailing: f.Gauge("database_write_failing_seconds",
-			"For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
+		writesFailing: f.GaugeVec("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and "+
+			"rolled back; 0 if it accepts them. Absent where a service or a Store of the program closes the orders."),
 		drift: f.GaugeVec("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute. Absent if they cannot be checked."),
 		paused: f.GaugeVec("paused",
 			"1 while closing is paused, of all orders or of a category; 0 otherwise.", "orders"),

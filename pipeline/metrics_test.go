@@ -85,10 +85,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
 		expect.Equal(t, r.Value(name), 1.7e9, "%s", name)
 	}
-	if paused, oldest, n := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"),
-		r.Series("overdue_orders"); paused != 3 || oldest != 60 || n != 2 {
-		t.Errorf("%v orders are paused, the oldest for %v s, in %d categories", paused, oldest, n)
-	}
+	paused, overdue, categories := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders")
+	expect.That(t, paused == 3 && overdue == 60 && categories == 2, "%v are paused, the oldest for %v s, in %d categories", paused, overdue, categories)
 	m.Paused([]pausing.Pause{{Category: "virtual"}})
 	for orders, want := range map[string]float64{"all": 0, "category": 1} {
 		expect.Equal(t, r.Value("paused", "orders", orders), want, "paused orders: %s", orders)
@@ -97,17 +95,11 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds")
 	expect.That(t, n == 2 && oldest == 1.7e9, "%v late payments, the oldest found at %v", n, oldest)
 	m.LatePayments(&store.LateSummary{})
-	if n, oldest := r.Value("late_payments_unresolved"), r.Value("late_payments_oldest_timestamp_seconds"); n != 0 || oldest != 0 {
-		t.Errorf("%v late payments, the oldest found at %v", n, oldest)
-	}
+	expect.Equal(t, r.Value("late_payments_unresolved")+r.Value("late_payments_oldest_timestamp_seconds"), 0, "late payments, and when the oldest was found")
 	m.LatePayments(nil)
-	if n := r.Series("late_payments_unresolved") + r.Series("late_payments_oldest_timestamp_seconds"); n != 0 {
-		t.Errorf("%d late_payments series that another process counts", n)
-	}
+	expect.Equal(t, r.Series("late_payments_unresolved")+r.Series("late_payments_oldest_timestamp_seconds"), 0, "late_payments series that another process counts")
 	m.OverdueOrders(backlog.OverdueOrders{})
-	if n := r.Series("overdue_orders") + r.Series("overdue_orders_paused") + r.Series("overdue_orders_oldest_seconds"); n != 0 {
-		t.Errorf("%d series of orders that another process counts", n)
-	}
+	expect.Equal(t, r.Series("overdue_orders")+r.Series("overdue_orders_paused")+r.Series("overdue_orders_oldest_seconds"), 0, "series after that")
 }
 
 // TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have failed. No second probe starts while one hangs.

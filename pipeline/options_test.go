@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -72,9 +73,8 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		if err == nil {
 			err = a.Run(t.Context(), c.role)
 		}
-		if a.Close(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		a.Close()
+		expect.That(t, err != nil && strings.Contains(err.Error(), c.want) && !strings.Contains(err.Error(), "secret"), "%s: %v, want %q", name, err, c.want)
 	}
 }
 
@@ -133,21 +133,30 @@ func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
 	expect.That(t, errors.Is(err, errNoDatabase), "%v", err)
 }
 
-// The database is probed only if orders are closed in it.
+// The database is probed only if orders are closed in it. Alerts see that by the series.
 func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	service := config.Default()
 	service.Closer.Kind = config.KindHTTP
 	for name, c := range map[string]struct {
 		o    Options
-		want bool
+		want int
 	}{
-		"the SQL store":      {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}}, true},
-		"no database":        {Options{Config: config.Default()}, false},
-		"a store of its own": {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}, Store: ownStore{}}, false},
-		"a service":          {Options{Config: service, Servers: Servers{MySQL: unreachable(t)}}, false},
+		"the SQL store":      {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}}, 1},
+		"no database":        {Options{Config: config.Default()}, 0},
+		"a store of its own": {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}, Store: ownStore{}}, 0},
+		"a service":          {Options{Config: service, Servers: Servers{MySQL: unreachable(t)}}, 0},
 	} {
+		r := testkit.NewMetrics()
+		c.o.Registerer = r
 		a := must.Get(New(c.o))(t)
-		expect.Equal(t, a.closesInDatabase(), c.want, "%s", name)
+		for _, watch := range a.watches([]Role{Closer}) {
+			if watch.wanted {
+				watch.run(ended)
+			}
+		}
+		expect.Equal(t, r.Series("database_write_failing_seconds"), c.want, "%s: series", name)
 		a.Close()
 	}
 }
@@ -160,9 +169,7 @@ func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
 	defer a.Close()
 	o := eventOptions(a, EventOptions[orderclose.OrderClosed]{})
 	expect.That(t, o.closed == "order.receipt_confirmed" && o.Topic == cfg.Topics.Events, "%+v", o)
-	if o := eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}); o.Topic != "others" {
-		t.Errorf("%+v", o)
-	}
+	expect.Equal(t, eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}).Topic, "others", "the topic")
 }
 
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {

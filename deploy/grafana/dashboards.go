@@ -97,7 +97,7 @@ func overview() dashboard {
 			}},
 			{panels: []panel{
 				graph("4 Lateness of closes", "s", "The closer is behind",
-					"How long after its due time an order was closed, by the database's clock, without those that compensators closed: "+
+					"How long after its due time an order was closed, by the database's clock, without retried ones and those that compensators closed: "+
 						"half of the orders, and 99 of 100, are closed sooner.",
 					"milliseconds. No line: no order was closed.",
 					quantiles("orderclose_close_end_to_end_lateness_seconds", everywhere+`,path="pipeline"`)...).or("Records do not leave a delay topic"),

@@ -62,6 +62,15 @@ func TestScaling_OwnsTheReplicas(t *testing.T) {
 	})
 }
 
+// A part that does not run is not scaled.
+func TestScaling_IsOfPartsThatRun(t *testing.T) {
+	for _, part := range []string{"closer", "relay"} {
+		for name := range rendered(t, strings.Replace(allOn, "roles: {", "roles: {"+part+": {enabled: false}, ", 1)).scaledObjects(t) {
+			that(t, !strings.HasSuffix(name, "-"+part), "%s is scaled, and does not run", name)
+		}
+	}
+}
+
 // A delay topic holds orders that wait, so its lag says nothing about the work of relays. Fallback replicas would end the hold of a pause.
 func TestScaling_NeverReadsTheLagOfADelayTopic(t *testing.T) {
 	lag, closeTopic := regexp.MustCompile(`delay_\d|lag|topic=~|topic!`), regexp.MustCompile(`topic="(staging-)?order-close"`)

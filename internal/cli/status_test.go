@@ -86,9 +86,7 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	r := sample()
 	r.Topics[0].Partitions[0].Overdue = backlog.OverdueLimit.Seconds() // not more than the limit
-	if err := exit(r); codeOf(err) != int(Partly) {
-		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
-	}
+	expect.Equal(t, codeOf(exit(r)), int(Partly), "the exit code")
 	r.Topics = r.Topics[:1]
 	err := exit(r)
 	expect.That(t, err == nil, "%v, want no error", err)

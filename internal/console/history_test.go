@@ -64,9 +64,7 @@ func TestHistory_IsBounded(t *testing.T) {
 
 func TestNow_ShowsTheLastHours(t *testing.T) {
 	r := newRig(t)
-	if page := r.open("/"); strings.Contains(page, `id="history"`) {
-		t.Errorf("a chart of one look:\n%s", page)
-	}
+	expect.That(t, !strings.Contains(r.open("/"), `id="history"`), "a chart of one look")
 	r.c.trend.mu.Lock()
 	r.c.trend.kept = append([]reading{{at: time.Now().Add(-time.Minute), created: -1200}}, r.c.trend.kept...)
 	r.c.trend.mu.Unlock()

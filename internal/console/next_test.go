@@ -139,9 +139,7 @@ func TestZone_IsChosenByACookie(t *testing.T) {
 	c := res.Cookies()[0]
 	expect.That(t, c.Name == zoneCookie && c.Value == "Asia/Shanghai" && res.Header.Get("Location") == "/delays", "%v %v", c, res.Header)
 	res, _ = r.do(http.MethodPost, "/zone", "en", url.Values{"zone": {"no zone; x=y"}, "path": {"/"}})
-	if c := res.Cookies()[0]; c.Value != "UTC" {
-		t.Errorf("%v", c)
-	}
+	expect.Equal(t, res.Cookies()[0].Value, "UTC", "the cookie")
 	_, page := r.in("Asia/Shanghai", http.MethodGet, "/dead-letters?since=2026-11-22+21%3A41", nil)
 	contains(t, page, "Times: Asia/Shanghai, UTC&#43;08:00<", `value="2026-11-22T21:41:00&#43;08:00"`)
 }

@@ -12,8 +12,7 @@ import (
 // (milliseconds), a rebalance or a crash (seconds), and what a sweep finds (an hour).
 var LatenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 7200}
 
-// OtherCategories is the label value of all categories that topics.yaml does not list: their
-// orders have its default delay.
+// OtherCategories is the label value of all categories that topics.yaml does not list: their orders have its default delay.
 const OtherCategories = "default"
 
 // Closes are the metrics of closed orders, of closers and of sweeps.
@@ -25,10 +24,9 @@ type Closes struct {
 	early    prometheus.Counter
 }
 
-// NewCloses returns Closes and registers its metrics with f. path is how the orders are closed,
-// or "replay" for records that a person has sent again to the pipeline.
-// category returns the label value for an order's category. Each value adds a histogram, so it
-// must return few. If category is nil, all orders have OtherCategories. Check f.Err afterwards.
+// NewCloses returns Closes and registers its metrics with f. path is how the orders are closed, or "replay" for records that were sent again to the
+// pipeline. category returns the label value for an order's category. Each value adds a histogram, so it must return few. If category is nil, all
+// orders have OtherCategories. Check f.Err afterwards.
 func NewCloses(f *Factory, path orderclose.Path, category func(string) string) Closes {
 	if category == nil {
 		category = func(string) string { return OtherCategories }
@@ -38,7 +36,8 @@ func NewCloses(f *Factory, path orderclose.Path, category func(string) string) C
 		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result. The path replay: of a copy of a replay.", "path", "result"),
 		lateness: f.HistogramVec("close_end_to_end_lateness_seconds",
 			"How long after its due time an order was closed, by the database's clock. "+
-				"A category that topics.yaml does not list counts as default.", LatenessBuckets, "path", "category"),
+				"A category that topics.yaml does not list counts as default. The path replay: of a copy of a replay, or a retry.",
+			LatenessBuckets, "path", "category"),
 		early: f.Counter("close_early_total", "Orders closed before they were due. Must be 0."),
 	}
 	c.lateness.WithLabelValues(c.path, OtherCategories)

@@ -205,7 +205,8 @@ func (f findings) records() {
 func (f findings) orders() {
 	overdue, status := OverdueCheck.Of(f.Facts).Value, health.KafkaCheck.Of(f.Facts)
 	severity := overdueSeverity(overdue, LettersCheck.Of(f.Facts).Value.Total())
-	if severity == "" {
+	between := errors.Is(status.Err, health.ErrUnused) && overdue.At.Sub(overdue.Oldest) < time.Minute // two turns of a sweeper
+	if severity == "" || severity == health.Urgent && between {
 		return
 	}
 	detail, unknown := overdue.String(), len(f.failing(control.FailingPayment)) > 0

@@ -168,6 +168,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			"1 (the oldest, t-1, was due 2026-11-20T11:49:00.000Z, 0 default, 1 ticket)", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"no record is overdue in Kafka: these orders wait for a retry, the closers", "orders-are-overdue-in-the-database"},
+		{told{OverdueCheck: knownAs(waiting(11, 59*time.Second)), h.KafkaCheck: answer[status]{Err: h.ErrUnused}}, h.Well, nil, "", ""},
+		{told{OverdueCheck: knownAs(waiting(11, time.Minute)), h.KafkaCheck: answer[status]{Err: h.ErrUnused}}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
+			"11 (the oldest, t-1", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(strange)}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"programs that are not orderclose have 2 of 3 partitions of order-close (console-consumer@10.0.0.7): stop them first, not the closers; no record",
 			"orders-are-overdue-in-the-database"},
@@ -411,13 +414,9 @@ func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		takes = time.Second
 		began := time.Now()
-		if k := get(); k.Value != 1 || time.Since(began) != waitKnown {
-			t.Errorf("%+v after %v: want the old value soon", k, time.Since(began))
-		}
+		expect.That(t, get().Value == 1 && time.Since(began) == waitKnown, "want the old value soon")
 		time.Sleep(time.Second)
-		if k := get(); k.Value != 2 {
-			t.Errorf("%+v, want the value that came later", k)
-		}
+		expect.Equal(t, get().Value, 2, "the value that came later")
 		answer = errors.New("away")
 		time.Sleep(5 * time.Second)
 		get()
@@ -428,14 +427,10 @@ func TestQuestion_IsAskedOnceForAllAndKeepsWhatWasKnown(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		get()
 		time.Sleep(time.Second)
-		if k := get(); !k.Since.Equal(since) {
-			t.Errorf("since %v, want the first failure, %v", k.Since, since)
-		}
+		expect.Equal(t, get().Since, since, "the first failure")
 		answer = nil
 		time.Sleep(time.Minute)
-		if k := s.Get(t.Context()); k.Away() {
-			t.Errorf("%+v, want a new answer after a minute in which nobody asked", k)
-		}
+		expect.That(t, !s.Get(t.Context()).Away(), "want a new answer after a minute in which nobody asked")
 		answer = errors.New("away")
 		s.Forget()
 		s.Get(t.Context())
@@ -461,9 +456,7 @@ func TestQuestion_WaitsLongerForTheFirstAnswer(t *testing.T) {
 		expect.That(t, !k.Known() && errors.Is(k.Err, h.ErrNotYet) && time.Since(began) == waitFirst, "%+v after %v", k, time.Since(began))
 		stop()
 		synctest.Wait()
-		if k := s.Get(t.Context()); !errors.Is(k.Err, context.Canceled) {
-			t.Errorf("%+v", k)
-		}
+		expect.Is(t, s.Get(t.Context()).Err, context.Canceled, "after the end")
 	})
 }
 

@@ -89,6 +89,8 @@ func (s History) now() Sentence {
 			now = append(now, say("it has not closed the order, or in another database: orderclose runbook orders-are-overdue-in-the-database"))
 		}
 		switch f := s.Failure; {
+		case f != nil && f.Cause == string(orderclose.Paused):
+			return append(now, say("closing is paused: %s: orderclose runbook closing-is-paused", f.Error))
 		case f != nil && f.Times > 0:
 			return append(now, say("compensators have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
 				f.Times, text.Stamp(f.Since), f.Error))

@@ -104,7 +104,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
-	failures := map[string]*control.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made}}
+	failures := map[string]*control.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made},
+		"paused": {Cause: "paused", Error: "all orders until noon: INC-1"}}
 	for what, c := range map[string]struct {
 		db     *store.OrderHistory
 		topics []HistoryTopic
@@ -123,6 +124,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 			"overdue by 1m; no record of it waits; a compensator closes it"},
 		"fails": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
 			"no record of it waits; it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
+		"paused": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
+			"waits; closing is paused: all orders until noon: INC-1: orderclose runbook closing-is-paused"},
 		"fails, mapped": {mapped, []HistoryTopic{bucket(0, gone)}, true,
 			"compensators have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
 		"acknowledged": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone),

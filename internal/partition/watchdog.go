@@ -13,13 +13,11 @@ const (
 	// attempt. Each request ends within 5 s, and an attempt makes at most two requests, or opens a connection to a broker that
 	// is slow. So a silent loop does not wait for an unavailable server: it hangs.
 	stuckAfter = 30 * time.Second
-	// stopTimeout is how long a loop, or a call in code of the user, may take to stop before the
-	// process is better restarted.
+	// stopTimeout is how long a loop, or a call in code of the user, may take to stop before the process is better restarted.
 	stopTimeout = 10 * time.Second
 )
 
-// start is the zero of all Pulses, by the monotonic clock, so that setting the wall clock
-// has no effect.
+// start is the zero of all Pulses, by the monotonic clock, so that setting the wall clock has no effect.
 var start = time.Now()
 
 // Pulse records when a loop last showed a sign of life. It is safe for concurrent use.
@@ -55,7 +53,8 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 		stop()
 		switch {
 		case stuck:
-			s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
+			// The loop may hang in its log, which nobody reads any more.
+			go s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
 			s.Metrics.Stuck(s.Name, claim.Topic, claim.Partition)
 			select {
 			case <-ended:
