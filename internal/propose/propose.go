@@ -314,13 +314,6 @@ func (s stockChoice) named() bool {
 		slices.ContainsFunc(tokens(s.line.key), func(w string) bool { return len(w) > 2 && slices.Contains(tokens(s.table.Name), w) })
 }
 
-// takes says that a trigger takes the pieces of a new line from the stock.
-func (f *Facts) takes(lines *Table, s stockChoice) bool {
-	code := f.inserts[lines.Name]
-	return s.available != nil && strings.Contains(code, strings.ToLower(s.table.Name)) &&
-		regexp.MustCompile(`\b`+regexp.QuoteMeta(s.available.key)+`\W+-`).MatchString(code)
-}
-
 // chooseStock chooses the tables to which a close returns the pieces. The first one has the SKUs.
 func (p *Proposal) chooseStock() {
 	if p.items == nil {
@@ -367,8 +360,6 @@ func (p *Proposal) chooseStock() {
 	case first.reserved != nil && !both && (!answered || p.a.Stock == "placed"):
 		all, p.a.Stock = all[:1], "placed"
 	case answered:
-	case !slices.ContainsFunc(all, func(s stockChoice) bool { return !p.f.takes(lines, s) }):
-		p.a.Stock = "placed"
 	case n >= 10 && new >= 10 && open < 0.05 && done > 0.95 && first.reserved == nil:
 		p.a.Stock = "paid"
 	}

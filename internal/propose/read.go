@@ -36,9 +36,8 @@ type Facts struct {
 	store   *store.Store
 	conn    *sql.Conn
 	links   map[[2]*column]link
-	parts   map[string]int    // how many tables have a name, with up to three digits at its end
-	inserts map[string]string // what triggers do after an INSERT into a table, in lower case
-	created string            // the column that the user names as the time of creation, in lower case
+	parts   map[string]int // how many tables have a name, with up to three digits at its end
+	created string         // the column that the user names as the time of creation, in lower case
 }
 
 // link says how many values of a column another table has.
@@ -72,8 +71,7 @@ func Read(ctx context.Context, s *store.Store, named, created string) (*Facts, e
 	if err != nil {
 		return nil, fmt.Errorf("read the tables: %w", err)
 	}
-	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{},
-		inserts: map[string]string{}}
+	f := &Facts{store: s, conn: conn, created: strings.ToLower(created), links: map[[2]*column]link{}, parts: map[string]int{}}
 	f.bound(ctx)
 	if f.Now, err = s.Now(ctx); err == nil {
 		err = f.readTables(ctx, named)
@@ -153,7 +151,7 @@ func selecting(columns ...*column) string {
 	return "SELECT " + strings.Join(all, ", ") + " FROM " + mapping.Quote(columns[0].table.Name)
 }
 
-// Queries for the names of tables, and whether each is a view or one that others inherit, for the comments of a table, and for triggers.
+// Queries for the names of tables, and whether each is a view or one that others inherit, and for the comments of a table.
 const (
 	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%', 0 FROM information_schema.tables WHERE table_schema = DATABASE()"
 	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm')," +
@@ -163,20 +161,12 @@ const (
 	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
 		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
 		" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?"
-	mysqlTriggers = "SELECT event_object_table, action_statement FROM information_schema.triggers WHERE event_object_schema = DATABASE()" +
-		" AND event_manipulation = 'INSERT'"
-	postgresTriggers = "SELECT c.relname, p.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid" +
-		" WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 AND c.relnamespace = current_schema()::regnamespace"
 )
 
 func (f *Facts) readTables(ctx context.Context, named string) error {
 	found, err := f.query(ctx, map[bool]string{true: postgresNames, false: mysqlNames}[f.postgres()])
 	if err != nil {
 		return err
-	}
-	triggers, _ := f.query(ctx, map[bool]string{true: postgresTriggers, false: mysqlTriggers}[f.postgres()]) // who may not read them sees none
-	for _, row := range triggers {
-		f.inserts[text(row[0])] += strings.ToLower(text(row[1]))
 	}
 	f.All = len(found)
 	names, rows := []string{}, map[string][]any{}
