@@ -77,7 +77,7 @@ func (r *rig) limitedTo(setting, value string) {
 	})
 }
 
-// The broker accepts commits that are too short for a partition with many retries, or sessions that are longer than those of the groups.
+// The broker accepts commits that are too short for a partition with many retries.
 func TestBroker_DoctorFindsALimitOfABroker(t *testing.T) {
 	for _, c := range []struct {
 		setting, value string
@@ -86,7 +86,6 @@ func TestBroker_DoctorFindsALimitOfABroker(t *testing.T) {
 	}{
 		{"offset.metadata.max.bytes", "4095", 3, []string{"FOUND  commits", "offset.metadata.max.bytes to 4096"}},
 		{"offset.metadata.max.bytes", "4096", 0, []string{"the brokers accept the longest"}},
-		{"group.min.session.timeout.ms", "30001", 3, []string{"FOUND  sessions", "brokers accept 30.001s (group.min.session.timeout.ms)"}},
 	} {
 		t.Run(c.value, func(t *testing.T) {
 			r := newRig(t)
