@@ -30,7 +30,7 @@ import (
 // Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
 //
 //   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
-//   - Topics.Events, for ReadEvents without an App
+//   - Topics.Events, for a reader of events of its own
 //
 // The other fields are the other keys of the file.
 type Config = config.Config

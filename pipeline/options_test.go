@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -149,19 +148,6 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		a := must.Get(New(c.o))(t)
 		expect.Equal(t, a.closesInDatabase(), c.want, "%s", name)
 		a.Close()
-	}
-}
-
-// ReadEvents reads the type of events that topics.yaml gives to a close.
-func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
-	cfg := config.Default()
-	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
-	a := must.Get(New(Options{Config: cfg}))(t)
-	defer a.Close()
-	o := eventOptions(a, EventOptions[orderclose.OrderClosed]{})
-	expect.That(t, o.closed == "order.receipt_confirmed" && o.Topic == cfg.Topics.Events, "%+v", o)
-	if o := eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}); o.Topic != "others" {
-		t.Errorf("%+v", o)
 	}
 }
 
