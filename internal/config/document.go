@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -40,6 +41,9 @@ func (r *reader) syntax(data []byte, err error) {
 	n := 0
 	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
 		n, _ = strconv.Atoi(m[1])
+	}
+	if strings.Contains(err.Error(), "did not find expected") { // in these errors the parser counts lines from 0
+		n++
 	}
 	r.add(&yaml.Node{Line: min(n, 1+bytes.Count(data, []byte("\n"))), Column: 1}, "", "this is not YAML: "+yamlError.ReplaceAllString(err.Error(), ""),
 		"save the file as UTF-8, and check indentation without tabs, colons, quotes and brackets around this line")

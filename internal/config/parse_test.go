@@ -274,7 +274,7 @@ var refusals = []struct {
 	}},
 	{"a second document that is not YAML, after a mistake", "buckets: [1]\n---\na: [\n", []string{
 		`t:1:11: buckets[0]: "1" has no unit; ` + hintDuration,
-		"t:3:1: this is not YAML: did not find expected node content; " + hintYAML,
+		"t:4:1: this is not YAML: did not find expected node content; " + hintYAML,
 	}},
 	{"a bracket left open", "partitions: 2\nbuckets: [1m\ncloser:\n  batch: 2\n", []string{
 		"t:2:1: this is not YAML: did not find expected ',' or ']'; " + hintYAML,
@@ -287,7 +287,7 @@ var refusals = []struct {
 	}},
 	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML}},
 	{"an alias without a target", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
-		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
+		"t:1:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
 	}},
 	{"tabs", "buckets: [1m]\ndelays:\n\tmax: 3d\n", []string{
 		"t:3:1: this is not YAML: found character that cannot start any token; " + hintYAML,
