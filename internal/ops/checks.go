@@ -291,7 +291,8 @@ func (f findings) hours() {
 		return
 	}
 	if newest := known.Hours[0]; newest.Missed > 0 {
-		f.Add(health.SweepFound, int(newest.Missed), describeCounts(newest.Counts)).Since = newest.Begin
+		f.Add(health.SweepFound, int(newest.Missed), fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", newest.Missed,
+			newest.AfterPause, newest.AfterFailure, newest.NotClosed)).Since = newest.Begin
 	}
 	if i := slices.IndexFunc(known.Hours, func(h overdue.Hour) bool { return h.State != "" }); i >= 0 && known.Hours[i].State == overdue.Unfinished {
 		f.Add(health.SweepFailed, 0, "half of the period was over").Since = known.Hours[i].Begin
@@ -307,8 +308,4 @@ func (f findings) payments() {
 	if late := LateCheck.Of(f.Facts).Value; late.Unresolved > 0 {
 		f.Add(health.PaymentsLate, int(late.Unresolved), "the oldest was found "+text.Stamp(late.Oldest)).Since = late.Oldest
 	}
-}
-
-func describeCounts(c overdue.Counts) string {
-	return fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed)
 }
