@@ -110,7 +110,7 @@ func (a *App) appendProcess(ctx context.Context, p control.Announcement) error {
 	return err
 }
 
-// ErrFenced is wrapped by the error of Run and ReadEvents if another process with the same
+// ErrFenced is wrapped by the error of Run and of eventreader.Read if another process with the same
 // Options.Instance has joined a group of this one. The program must end, and not be started again until
 // each process has an instance of its own.
 var ErrFenced = kafka.ErrFenced

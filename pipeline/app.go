@@ -27,13 +27,12 @@
 //	announce.go     the name of this process, its delays, and another process with the same instance
 //	compensator.go  the role that sweeps, its tasks, and the role Sweeper, which closes orders without Kafka
 //	console.go      Host, and the role Console, which package webconsole serves
-//	events.go       ReadEvents
 //	pauses.go       pauses of closing
 //	measure.go      overdue records and orders, and writes that fail: what is measured beside the roles
 //	metrics.go      the metrics of the process, and of calls of services
 //	health.go       /metrics, /-/healthy, /-/ready, and their listener
 //
-// Package pipelinetest has embedded servers for tests.
+// Package eventreader reads the events. Package pipelinetest has embedded servers for tests.
 package pipeline
 
 import (

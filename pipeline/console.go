@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 
@@ -20,11 +21,13 @@ type Host struct {
 	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
 	Rooms        []room.Room // of the App
 	Logger       *slog.Logger
+	Life         context.Context // of the App: it ends with Close
 }
 
 // Host returns what the App has, whether it runs or not. App.Close closes the Connections, unless Options.Connections gave them.
 func (a *App) Host() Host {
-	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger}
+	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger,
+		Life: a.life}
 	if a.o.TopicsFile != "" {
 		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
 	}

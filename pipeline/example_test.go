@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -73,9 +74,9 @@ func ExampleApp_Run() {
 		return
 	}
 	go func() {
-		err := pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
+		err := eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderClosed]{
 			Group: "mails",
-			Handle: func(_ context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+			Handle: func(_ context.Context, events []eventreader.Event[orderclose.OrderClosed]) error {
 				fmt.Println(events[0].Data.OrderID, "was closed by the", events[0].Data.Path)
 				cancel()
 				return nil

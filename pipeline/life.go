@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/room"
 )
 
-// ErrClosed is the error of Run, WaitReady and ReadEvents of an App that was closed.
+// ErrClosed is the error of Run and WaitReady, and of eventreader.Read, of an App that was closed.
 var ErrClosed = errors.New("pipeline: the App was closed")
 
 var (

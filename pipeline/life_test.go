@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -135,8 +136,8 @@ func TestClose_EndsRun(t *testing.T) {
 
 // readLate reads order.paid_late events until ctx or the App ends.
 func readLate(ctx context.Context, app *pipeline.App) error {
-	return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderPaidLate]{Group: "refunds", Handle: func(context.Context,
-		[]pipeline.Event[orderclose.OrderPaidLate]) error {
+	return eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderPaidLate]{Group: "refunds", Handle: func(context.Context,
+		[]eventreader.Event[orderclose.OrderPaidLate]) error {
 		return nil
 	}})
 }

@@ -26,7 +26,7 @@ type appMetrics struct {
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
 
-	reloaded, reloadedAt, waitingUnseen, remindersDone prometheus.Gauge
+	reloaded, waitingUnseen, remindersDone prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
 	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift, writesFailing *prometheus.GaugeVec
@@ -41,11 +41,10 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"Duration of a call of a service, by result: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result"),
 		refused: f.CounterVec("calls_refused_total",
 			"Calls of a service that were not made, because the circuit breaker is open or the service asked for a pause.", "endpoint"),
-		timeout:    f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
-		failing:    metrics.CallsFailing(f),
-		payments:   f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
-		reloaded:   f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
-		reloadedAt: f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
+		timeout:  f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
+		failing:  metrics.CallsFailing(f),
+		payments: f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
+		reloaded: f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
 		waiting: f.GaugeVec("waiting_records",
 			"Records that wait in a topic and are not settled. A compensator reads it from Kafka every minute, as the other metrics of waiting "+
 				"records. Partitions that did not answer are left out; waiting_unseen counts them.", "topic"),
@@ -134,12 +133,7 @@ func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 
 // ConfigReloaded sets whether the last read topics.yaml was accepted.
 func (m *appMetrics) ConfigReloaded(ok bool) {
-	if !ok {
-		m.reloaded.Set(0)
-		return
-	}
-	m.reloaded.Set(1)
-	m.reloadedAt.Set(metrics.Timestamp(time.Now()))
+	m.reloaded.Set(map[bool]float64{true: 1}[ok])
 }
 
 // Delays sets the delay of each category and rule, and removes those of others.

@@ -24,14 +24,13 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/reload"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/room"
 )
 
 // Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
 //
 //   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
-//   - Topics.Events, for ReadEvents without an App
+//   - Topics.Events, for a reader of events of its own
 //
 // The other fields are the other keys of the file.
 type Config = config.Config
@@ -180,11 +179,14 @@ func (o *Options) sections() []config.AnySection {
 	return all
 }
 
+// SASL is producer.SASL, which also lists the mechanisms.
+type SASL = kafka.SASL
+
 // Servers name the servers of an App. A server that is not named is not used.
 type Servers struct {
-	Brokers []string       // host:port of brokers of the Kafka cluster
-	TLS     *tls.Config    // encrypts the connections to Kafka; a certificate in it authenticates the client
-	SASL    *producer.SASL // authenticates at Kafka by user and password, or by a token
+	Brokers []string    // host:port of brokers of the Kafka cluster
+	TLS     *tls.Config // encrypts the connections to Kafka; a certificate in it authenticates the client
+	SASL    *SASL       // authenticates at Kafka by user and password, or by a token
 	// DSN names the database: MySQL or MariaDB in the format of go-sql-driver, user:password@tcp(host:port)/database, or PostgreSQL as
 	// postgres://user:password@host:port/database?sslmode=verify-full. DatabaseTLS encrypts the connections to it, as the parameter tls=true does,
 	// and says which CA to trust. MySQL or Postgres is the configuration of the driver in place of both; see package sqlclose. MaxConns bounds the

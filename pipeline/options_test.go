@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -159,17 +158,6 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		expect.Equal(t, r.Series("database_write_failing_seconds"), c.want, "%s: series", name)
 		a.Close()
 	}
-}
-
-// ReadEvents reads the type of events that topics.yaml gives to a close.
-func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
-	cfg := config.Default()
-	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
-	a := must.Get(New(Options{Config: cfg}))(t)
-	defer a.Close()
-	o := eventOptions(a, EventOptions[orderclose.OrderClosed]{})
-	expect.That(t, o.closed == "order.receipt_confirmed" && o.Topic == cfg.Topics.Events, "%+v", o)
-	expect.Equal(t, eventOptions(a, EventOptions[orderclose.OrderPaid]{Topic: "others"}).Topic, "others", "the topic")
 }
 
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {

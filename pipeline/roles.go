@@ -144,12 +144,3 @@ func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
 	return outbox.Scheduling{Buckets: a.ActiveBuckets(), CloseTopic: c.Topics.Close, Now: a.o.Now}
 }
-
-// eventType returns the type of the events that a close writes; "" means
-// orderclose.EventOrderClosed.
-func (a *App) eventType() string {
-	if a.o.Config.Orders == nil {
-		return ""
-	}
-	return a.o.Config.Orders.Event
-}

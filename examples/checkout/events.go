@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/notices"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 )
 
 // Provider accepts notices to a customer or a partner, such as an SMS. It must treat a key that it has
@@ -52,7 +53,7 @@ func (s *Shop) ReadEvents(ctx context.Context, app *pipeline.App, group, topic s
 	all.Go(func() error { return s.notices.Run(ctx, app, group+"-", topic) })
 	if s.o.Redis != nil {
 		all.Go(func() error {
-			return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
+			return eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderClosed]{
 				Group: group + "-" + readerCache, Topic: topic, Handle: s.dropViews, Logger: s.o.Logger,
 			})
 		})
@@ -63,7 +64,7 @@ func (s *Shop) ReadEvents(ctx context.Context, app *pipeline.App, group, topic s
 // dropViews makes the next read of a closed order use the database. Only a close before the due time
 // that the caches know needs it, because none shows an order as unpaid past that time. A version is
 // dropped once, however often its event comes.
-func (s *Shop) dropViews(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+func (s *Shop) dropViews(ctx context.Context, events []eventreader.Event[orderclose.OrderClosed]) error {
 	for _, e := range events {
 		s.views.drop(ctx, e.Data.OrderID, e.Data.Version)
 		s.forget(e.Data.OrderID)

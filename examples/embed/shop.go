@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -195,9 +196,9 @@ func readEvents(ctx context.Context, app *pipeline.App, group string, want ...st
 	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	err := pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{
+	err := eventreader.Read(reading, app, eventreader.Options[orderclose.OrderClosed]{
 		Group: group,
-		Handle: func(_ context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+		Handle: func(_ context.Context, events []eventreader.Event[orderclose.OrderClosed]) error {
 			for _, e := range events {
 				fmt.Printf("event %s: %s was closed by the %s, %d lines came back\n", e.ID, e.Data.OrderID, e.Data.Path, len(e.Data.Release))
 				delete(open, e.Data.OrderID)

@@ -32,7 +32,7 @@ func newDoctor(c *common) *cobra.Command {
 		Use:   "doctor [--try-close]",
 		Short: "Check an installation: what status says, and what its servers and tables must be like",
 		Long: `Show what orderclose status says about the pipeline as a whole, and check what does not
-change while it runs: that brokers accept long commits and the sessions of groups, the clock of Kafka, that the tables
+change while it runs: that brokers accept long commits, the clock of Kafka, that the tables
 of the orders fit the mapping, that their times are probable, and that the user of the
 database may write what a close writes.
 
@@ -145,7 +145,6 @@ func (s *session) checksOfKafka(v health.Verdict) []check {
 	}
 	return []check{
 		{"commits", fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes), s.checkCommits},
-		{"sessions", "set kafka.session_timeout between the two, or the brokers' settings", s.checkSessions},
 		{"clock of Kafka", "fix the time synchronisation, or the access to the control topic; orders do not close early, but may be late", s.checkClock},
 	}
 }
@@ -159,18 +158,6 @@ func (s *session) checkCommits(ctx context.Context) (well string, err error) {
 	}
 	return "the brokers accept the longest", exitIf(limit < wire.MaxCommitBytes, Findings,
 		"a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit)
-}
-
-// checkSessions compares kafka.session_timeout with what the brokers accept. No member joins a group with another one.
-func (s *session) checkSessions(ctx context.Context) (well string, err error) {
-	shortest, longest, err := s.Kafka.SessionLimits(ctx)
-	if err != nil {
-		return "", &skip{err}
-	}
-	own := s.cfg.Kafka.SessionTimeout
-	return "the brokers accept " + config.FormatDuration(own), exitIf(own < shortest || own > longest, Findings,
-		"kafka.session_timeout is %v, and brokers accept %v (group.min.session.timeout.ms) to %v (group.max.session.timeout.ms): no relay and no closer "+
-			"can join its group", own, shortest, longest)
 }
 
 // checkClock compares the clocks of this machine and of Kafka, by a record to the control topic.

@@ -53,12 +53,12 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = r.doctor(3)
-	expect.That(t, strings.Contains(got, "topics_differ") && strings.HasSuffix(got, "commits -, sessions ok, clock of Kafka FOUND"),
+	expect.That(t, strings.Contains(got, "topics_differ") && strings.HasSuffix(got, "commits -, clock of Kafka FOUND"),
 		"without some topics: %s", got)
 	r.cli("topics", "apply")
-	expect.Equal(t, r.doctor(0), "commits -, sessions ok, clock of Kafka -", "all is well") // the broker of the test tells neither
+	expect.Equal(t, r.doctor(0), "commits -, clock of Kafka -", "all is well") // the broker of the test tells neither
 	r.addDeadLetter("a", "failed", time.Now())
-	expect.Equal(t, r.doctor(3), "letters_pending, commits -, sessions ok, clock of Kafka -", "a dead letter")
+	expect.Equal(t, r.doctor(3), "letters_pending, commits -, clock of Kafka -", "a dead letter")
 }
 
 // limitedTo makes the broker say that a setting of its own has a value.
@@ -77,7 +77,7 @@ func (r *rig) limitedTo(setting, value string) {
 	})
 }
 
-// The broker accepts commits that are too short for a partition with many retries, or sessions that are longer than those of the groups.
+// The broker accepts commits that are too short for a partition with many retries.
 func TestBroker_DoctorFindsALimitOfABroker(t *testing.T) {
 	for _, c := range []struct {
 		setting, value string
@@ -86,7 +86,6 @@ func TestBroker_DoctorFindsALimitOfABroker(t *testing.T) {
 	}{
 		{"offset.metadata.max.bytes", "4095", 3, []string{"FOUND  commits", "offset.metadata.max.bytes to 4096"}},
 		{"offset.metadata.max.bytes", "4096", 0, []string{"the brokers accept the longest"}},
-		{"group.min.session.timeout.ms", "30001", 3, []string{"FOUND  sessions", "brokers accept 30.001s (group.min.session.timeout.ms)"}},
 	} {
 		t.Run(c.value, func(t *testing.T) {
 			r := newRig(t)

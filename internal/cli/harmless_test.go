@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -86,7 +85,7 @@ func TestOutput_IsHarmless(t *testing.T) {
 			r.DryRun = false
 			printReport(w, r, config.Default(), 0)
 		},
-		"sweeps":      func(w io.Writer) { printSweeps(w, planted[[]control.Sweep]()) },
+		"sweeps":      func(w io.Writer) { printHours(w, planted[ops.Hours]()) },
 		"letters":     func(w io.Writer) { printLetters(w, planted[listed]()) },
 		"letter":      func(w io.Writer) { printLetter(w, planted[deadletters.Whole]()) },
 		"resolved":    func(w io.Writer) { printResolved(w, planted[deadletters.Result]()) },

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,25 +25,8 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	shown := text.Harmless(aligned.String())
-	if isTerminal(c.env.Stdout) {
-		if off, _ := c.env.LookupEnv("NO_COLOR"); off == "" {
-			shown = coloured(shown)
-		}
-	}
-	_, err := io.WriteString(c.env.Stdout, shown)
+	_, err := io.WriteString(c.env.Stdout, text.Harmless(aligned.String()))
 	return err
-}
-
-// severity matches what begins the line of a finding or a problem.
-var severity = regexp.MustCompile(`(?m)^(URGENT|FOUND|TODAY|HEALED|ok)\b`)
-
-// coloured returns what is shown on a terminal, with urgent severities in red, those of today in yellow, and what is well in green.
-func coloured(shown string) string {
-	return severity.ReplaceAllStringFunc(shown, func(word string) string {
-		colour := map[string]string{"URGENT": "31", "FOUND": "31", "TODAY": "33"}[word]
-		return "\x1b[" + cmp.Or(colour, "32") + "m" + word + "\x1b[0m"
-	})
 }
 
 // encode writes v as a line of JSON.

@@ -56,13 +56,6 @@ func TestPrintSQL_IsJSONToo(t *testing.T) {
 	expect.That(t, code == 0 && strings.Contains(got.SQL, "CREATE "), "exit %d: %s", code, out)
 }
 
-// Severities have a colour; a word inside of a line has none.
-func TestColoured_MarksWhatBeginsALine(t *testing.T) {
-	have := coloured("URGENT  x: URGENT\n        -> ok\nok      y\nTODAY   z\n")
-	want := "\x1b[31mURGENT\x1b[0m  x: URGENT\n        -> ok\n\x1b[32mok\x1b[0m      y\n\x1b[33mTODAY\x1b[0m   z\n"
-	expect.Equal(t, have, want, "the colours differ")
-}
-
 // A sweeper's topics.yaml needs no buckets; with Kafka they are missing.
 func TestRun_TheFileOfASweeperNeedsNoBuckets(t *testing.T) {
 	file := topicsYAML(t, "delays: {default: 5m}\n")

@@ -236,7 +236,9 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 		return nil, Exit(Usage, err)
 	}
 	needed := needs(cfg)
-	also = slices.DeleteFunc(also, func(name string) bool { return unused(cfg, name) })
+	also = slices.DeleteFunc(also, func(name string) bool { // its value does not matter
+		return name == environ.EnvRedis && cfg.Compensator.Lock.Kind == config.LockDatabase
+	})
 	servers, err := environ.Read(c.env.LookupEnv, slices.Concat(needed, also)...)
 	if err == nil {
 		err = servers.Require(needed...)
@@ -255,11 +257,6 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 		return nil, Exit(Usage, err)
 	}
 	return s, nil
-}
-
-// unused reports whether the configuration makes a variable needless, so that its value does not matter.
-func unused(cfg *config.Config, name string) bool {
-	return name == environ.EnvRedis && cfg.Compensator.Lock.Kind == config.LockDatabase
 }
 
 // with returns a function that calls run with a session that was just opened, and closes it.

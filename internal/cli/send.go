@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // sent is the output of send.
@@ -53,40 +53,47 @@ rule of topics.yaml says. A time is RFC 3339.`,
 	return cmd
 }
 
+// sendTimeout bounds an append: a person waits for the command.
+const sendTimeout = 15 * time.Second
+
 func (c *common) send(ctx context.Context, s *session, id, category string, due time.Time) error {
-	p, err := producer.New(producer.Options{
-		Appender: s.Kafka.Appender, Buckets: s.cfg.Buckets, CloseTopic: s.cfg.Topics.Close, Delays: s.cfg.Delays, MaxDelay: s.cfg.MaxDelay,
-		OnUnknownCategory: func(category string) {
-			s.logger.Warn("category is not in topics.yaml, using the default delay", "category", category)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	var categories []string
+	facts := orderclose.Facts{CreatedAt: time.Now()}
 	if category != "" {
-		categories = []string{category}
+		facts.Categories = []string{category}
 	}
-	o := p.OrderWith(id, orderclose.Facts{CreatedAt: time.Now(), Categories: categories})
-	o.Category = category
+	f := s.cfg.Delays.For(facts)
+	for _, unknown := range f.Unknown {
+		s.logger.Warn("category is not in topics.yaml, using the default delay", "category", unknown)
+	}
+	o := orderclose.Order{ID: id, Category: category, CreatedAt: facts.CreatedAt, Due: f.Due, Deadline: f.Shown}
 	if !due.IsZero() {
 		o.Due, o.Deadline = due, time.Time{}
 	}
-	topic := p.Topic(o.Due)
-	if orderclose.IsNever(o.Due) {
-		topic = "" // Schedule only checks the id
+	if orderclose.IsNever(o.Due) { // it has no record
+		return c.printSent(sent{ID: o.ID, DueAt: o.Due.UTC()}, orderclose.ValidateID(o.ID))
 	}
-	if err := p.Schedule(ctx, o); err != nil {
-		if refused := (*orderclose.OrderError)(nil); errors.As(err, &refused) {
-			return Exit(Refused, err)
+	err := o.Validate(o.CreatedAt, s.cfg.MaxDelay)
+	topic := s.cfg.Buckets.TopicAt(o.CreatedAt, o.Due, s.cfg.Topics.Close)
+	if err == nil {
+		var m wire.Message
+		if m, err = (wire.Record{Order: o, Release: o.Due}).Encode(); err == nil {
+			ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+			defer cancel()
+			err = s.Kafka.Appender.Append(ctx, topic, m)
 		}
-		return err
 	}
-	return c.print(sent{o.ID, o.Due.UTC(), topic}, func(w io.Writer) {
-		if topic == "" {
-			fmt.Fprintf(w, "%s\tis never closed\tnot sent\n", o.ID)
+	return c.printSent(sent{o.ID, o.Due.UTC(), topic}, err)
+}
+
+func (c *common) printSent(s sent, err error) error {
+	if _, refused := errors.AsType[*orderclose.OrderError](err); refused {
+		return Exit(Refused, err)
+	}
+	return c.answer(s, err, func(w io.Writer) {
+		if s.Topic == "" {
+			fmt.Fprintf(w, "%s\tis never closed\tnot sent\n", s.ID)
 			return
 		}
-		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, text.Stamp(o.Due), topic)
+		fmt.Fprintf(w, "%s\tdue %s\t%s\n", s.ID, text.Stamp(s.DueAt), s.Topic)
 	})
 }

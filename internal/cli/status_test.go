@@ -91,7 +91,7 @@ func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	err := exit(r)
 	expect.That(t, err == nil, "%v, want no error", err)
 	away := health.Answer[any]{Err: errors.New("no answer")}
-	if err := verdictError(judge(ops.SweepsCheck, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: sweeps: no answer") {
+	if err := verdictError(judge(ops.HoursCheck, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: compensations: no answer") {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 }

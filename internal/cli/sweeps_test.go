@@ -11,51 +11,38 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/ops"
+	hours "github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// sampleSweeps has all kinds of records.
-func sampleSweeps() control.State {
-	sweep := func(hours int, why control.SweepReason) control.Sweep {
-		started := at.Add(time.Duration(-hours) * time.Hour)
-		return control.Sweep{StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 12, Lock: "held", Holder: "shop-1/17", Why: why}
-	}
-	late, unfinished, byHand := sweep(1, control.SweepPeriod), sweep(2, control.SweepPeriod), sweep(4, control.SweepOnce)
-	late.Found, late.Closed, late.Missed, late.AfterPause, late.AfterFailure, late.Failed, late.TookMillis = 1204, 1200, 20, 1000, 180, 4, 61_420
-	unfinished.Lock, unfinished.Error = "unavailable", "no pass over all overdue orders has ended in half of the period"
-	byHand.Found, byHand.AlreadyPaid, byHand.AlreadyClosed, byHand.Paused = 33, 20, 3, 10
-	byHand.Lock, byHand.Holder, byHand.Error = "none", "laptop/4711", "the store gives no verdict:\ndial tcp 10.0.0.3:3306: connect: connection refused"
-	return control.State{
-		Sweeps: []control.Sweep{sweep(0, control.SweepPeriod), late, unfinished, sweep(3, control.SweepPeriod), byHand},
-	}
-}
-
 func TestSweeps_Tables(t *testing.T) {
-	golden(t, "sweeps", func(w io.Writer) { printSweeps(w, sampleSweeps().Sweeps) })
-	golden(t, "sweeps_nothing", func(w io.Writer) { printSweeps(w, nil) })
+	golden(t, "sweeps", func(w io.Writer) {
+		printHours(w, ops.Hours{Hours: []hours.Hour{
+			{Begin: at, Counts: hours.Counts{Missed: 1}},
+			{Begin: at.Add(-time.Hour), Counts: hours.Counts{Missed: 20, AfterPause: 1000, AfterFailure: 180, NotClosed: 4}, State: hours.Finished,
+				Took: 61_420 * time.Millisecond},
+			{Begin: at.Add(-2 * time.Hour), State: hours.Unfinished, Took: 30 * time.Minute},
+		}})
+	})
+	golden(t, "sweeps_nothing", func(w io.Writer) { printHours(w, ops.Hours{}) })
 }
 
+// Without a database the records of the control topic are shown, but no passes by hand.
 func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	r := newRig(t)
 	_, stderr, code := r.cli("sweeps")
 	expect.That(t, code == 1 && strings.Contains(stderr, "order-close-control"), "without the topic: exit %d, %q", code, stderr)
 	r.cli("topics", "apply")
-	var out ops.Sweeps
-	r.json(&out, 0, "sweeps")
-	expect.That(t, out.Sweeps != nil && len(out.Sweeps) <= 0, "an empty topic: %+v", out)
-	want := sampleSweeps()
-	for i := range want.Sweeps {
-		m := must.Get(want.Sweeps[len(want.Sweeps)-1-i].Encode())(t)
-		r.append(r.cfg.Topics.Control, m, wire.Message{Value: []byte(`{"probe":1}`)})
+	for why, missed := range map[control.SweepReason]int{control.SweepPeriod: 3, control.SweepOnce: 4} {
+		s := control.Sweep{StartedAt: time.Now(), Why: why, Missed: missed, TookMillis: 12}
+		r.append(r.cfg.Topics.Control, must.Get(s.Encode())(t), wire.Message{Value: []byte(`{"probe":1}`)})
 	}
 	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
+	var out ops.Hours
 	r.json(&out, 0, "sweeps")
-	expect.Same(t, out.Sweeps, want.Sweeps, "sweeps")
-	if table, _, code := r.cli("sweeps", "--limit", "1"); code != 0 || strings.Count(table, "shop-1/17") != 1 {
-		t.Errorf("exit %d, %s", code, table)
-	}
+	expect.That(t, len(out.Hours) == 1 && out.Hours[0].Missed == 3 && out.Hours[0].State == hours.Finished, "%+v", out)
 }
 
 // append appends messages to the first partition of a topic.

@@ -15,37 +15,22 @@ func suggest(name string, known []string) string {
 
 // Closest returns the known name that differs from name by at most two letters, or "". Case does not matter.
 func Closest(name string, known []string) string {
-	best, least := "", 3 // a name that differs by 3 or more is a guess
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least && d < len(k) {
-			best, least = k, d
+	for n := range 3 { // a name that differs by 3 or more is a guess
+		for _, k := range known {
+			if n < len(k) && near([]rune(strings.ToLower(name)), []rune(strings.ToLower(k)), n) {
+				return k
+			}
 		}
 	}
-	return best
+	return ""
 }
 
-// distance returns how many letters to insert, remove or replace to turn a into b. It
-// returns 3 without counting if the lengths differ by more than 2.
-func distance(a, b string) int {
-	s, t := []rune(a), []rune(b)
-	if far := len(s) - len(t); far > 2 || far < -2 {
-		return 3
+// near reports whether n letters are enough to insert, remove or replace to turn a into b.
+func near(a, b []rune, n int) bool {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	row := make([]int, len(t)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i, c := range s {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, e := range t {
-			replace := diagonal
-			if c != e {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(t)]
+	longer, other := len(a) > 0, len(b) > 0
+	return !longer && !other || n > 0 &&
+		(longer && near(a[1:], b, n-1) || other && near(a, b[1:], n-1) || longer && other && near(a[1:], b[1:], n-1))
 }

@@ -68,7 +68,6 @@ type Console struct {
 	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
 	following sync.WaitGroup        // of letters and of the history
-	first     firstSeen
 }
 
 //go:embed templates static

@@ -8,7 +8,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -70,26 +69,4 @@ func TestNow_ShowsTheLastHours(t *testing.T) {
 	r.c.trend.mu.Unlock()
 	page := r.open("/")
 	contains(t, page, `id="history"`, "New/min: 1,", "Handled/min: 0<", "Overdue by: 0<", `<polyline class="line l1"`)
-}
-
-func TestFirstSeen_SaysSinceWhenAProblemIsThere(t *testing.T) {
-	at := func(minute int) time.Time { return time.Date(2026, 11, 20, 12, minute, 0, 0, time.UTC) }
-	var f firstSeen
-	for _, look := range []struct {
-		now         int
-		there       bool
-		known, want int // minutes; 0: it is not known
-	}{{1, true, 0, 1}, {2, true, 0, 1}, {3, false, 0, 0}, {4, true, 0, 4}, {5, true, 3, 3}, {6, true, 0, 4}} {
-		var all []health.Problem
-		if look.there {
-			all = []health.Problem{{Kind: health.ConfigBroken}}
-		}
-		if look.known > 0 {
-			all[0].Since = at(look.known)
-		}
-		f.mark(all, at(look.now))
-		if look.there && !all[0].Since.Equal(at(look.want)) {
-			t.Errorf("minute %d: since %v, want minute %d", look.now, all[0].Since, look.want)
-		}
-	}
 }

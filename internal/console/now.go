@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/health"
@@ -36,7 +34,6 @@ func (c *Console) now(ctx context.Context) (d nowData) {
 	d.Pauses, d.Hours = ops.PausesCheck.Of(facts).Value, ops.HoursCheck.Of(facts).Value.Hours
 	c.remember(d.Status)
 	d.Trends, d.Verdict = c.trend.trends(), health.Judge(facts)
-	c.first.mark(d.Verdict.Problems, facts.Now)
 	return d
 }
 
@@ -44,32 +41,6 @@ func (c *Console) now(ctx context.Context) (d nowData) {
 func (c *Console) remember(s health.Answer[backlog.Status]) {
 	if s.Known() && !s.Away() {
 		c.trend.add(s.Value, c.o.Config().Topics)
-	}
-}
-
-// firstSeen remembers since when each kind of problem is there. It is safe for concurrent use.
-type firstSeen struct {
-	mu sync.Mutex
-	at map[health.ProblemKind]time.Time
-}
-
-// mark sets Since of the problems: the call since which each call had a problem of this kind, if nobody knows
-// an earlier moment.
-func (f *firstSeen) mark(all []health.Problem, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before := f.at
-	f.at = map[health.ProblemKind]time.Time{}
-	for i := range all {
-		p := &all[i]
-		at, seen := before[p.Kind]
-		if !seen {
-			at = now.UTC()
-		}
-		f.at[p.Kind] = at
-		if p.Since.IsZero() || at.Before(p.Since) {
-			p.Since = at
-		}
 	}
 }
 

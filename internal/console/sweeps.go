@@ -10,15 +10,14 @@ import (
 
 // sweepsData is what the page of sweeps shows.
 type sweepsData struct {
-	Sweeps health.Answer[ops.Sweeps]
-	Hours  health.Answer[ops.Hours]
-	Found  []overdue.Hour // the compensations that found orders, newest first
+	Hours health.Answer[ops.Hours]
+	Found []overdue.Hour // the compensations that found orders or did not finish, newest first
 }
 
 func (c *Console) sweepsData(r *http.Request) any {
-	d := sweepsData{Sweeps: ops.Get(r.Context(), c.asks, ops.SweepsCheck), Hours: ops.Get(r.Context(), c.asks, ops.HoursCheck)}
+	d := sweepsData{Hours: ops.Get(r.Context(), c.asks, ops.HoursCheck)}
 	for _, h := range d.Hours.Value.Hours {
-		if h.Counts != (overdue.Counts{}) {
+		if h.Counts != (overdue.Counts{}) || h.State == overdue.Unfinished {
 			d.Found = append(d.Found, h)
 		}
 	}

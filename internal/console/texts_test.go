@@ -84,7 +84,7 @@ func computed() (keys []string) {
 		keys = append(keys, "refusal."+m[1])
 	}
 	for key := range texts() { // of page.Word
-		for _, group := range []string{"sweeps.why.", "payments.source.", "where."} {
+		for _, group := range []string{"payments.source.", "where."} {
 			if strings.HasPrefix(key, group) {
 				keys = append(keys, key)
 			}

@@ -160,7 +160,7 @@ type Problem struct {
 	Count int `json:"count,omitempty"`
 	// Orders is how many orders wait because of it; 0 if they are not counted.
 	Orders int64 `json:"orders,omitempty"`
-	// Since is when it began, or when it was first seen; zero if that is unknown.
+	// Since is when it began; zero if that is unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Process is the process that it concerns, as role@host:pid:port; "": none, or several.
 	Process string `json:"process,omitempty"`

@@ -125,39 +125,22 @@ func (c *Cluster) setting(ctx context.Context, kind kafka.ResourceType, name, ke
 	return strconv.Atoi(r.ConfigEntries[0].ConfigValue)
 }
 
-// MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit.
-func (c *Cluster) MetadataLimit(ctx context.Context) (least int, err error) {
-	least = math.MaxInt
-	if err = c.eachBroker(ctx, "offset.metadata.max.bytes", func(n int) { least = min(least, n) }); err != nil {
-		return 0, err
-	}
-	return least, nil
-}
-
-// SessionLimits returns between which sessions of members all brokers accept.
-func (c *Cluster) SessionLimits(ctx context.Context) (shortest, longest time.Duration, err error) {
-	longest = math.MaxInt64
-	err = c.eachBroker(ctx, "group.min.session.timeout.ms", func(n int) { shortest = max(shortest, time.Duration(n)*time.Millisecond) })
-	if err == nil {
-		err = c.eachBroker(ctx, "group.max.session.timeout.ms", func(n int) { longest = min(longest, time.Duration(n)*time.Millisecond) })
-	}
-	return shortest, longest, err
-}
-
-// eachBroker calls each with a number of the settings of each broker. Only the broker itself tells it.
-func (c *Cluster) eachBroker(ctx context.Context, key string, each func(n int)) error {
+// MetadataLimit returns the smallest limit of the brokers, in bytes, for the metadata of a commit. Only the broker itself tells its limit.
+func (c *Cluster) MetadataLimit(ctx context.Context) (int, error) {
+	const key = "offset.metadata.max.bytes"
 	cluster, err := c.transport.cluster(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	least := math.MaxInt
 	for id := range cluster.Brokers {
 		n, err := c.setting(ctx, kafka.ResourceTypeBroker, strconv.Itoa(int(id)), key)
 		if err != nil {
-			return fmt.Errorf("broker %d does not tell its %s: %w", id, key, err)
+			return 0, fmt.Errorf("broker %d does not tell its %s: %w", id, key, err)
 		}
-		each(n)
+		least = min(least, n)
 	}
-	return nil
+	return least, nil
 }
 
 // Check returns the differences between the topics and their specs. A difference of a foreign topic

@@ -26,12 +26,11 @@ func Checks() []health.Check {
 	// While the database closes nothing, the records and orders that wait for it belong to that problem.
 	unclosed := []health.ProblemKind{health.OrdersOverdue, closesOverdue, closerFrozen, health.ClosesSlow} //mutant:closer-blamed
 	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
-	allSweeps := func(p Pipeline, ctx context.Context) (Sweeps, error) { return p.Sweeps(ctx, 0) }
 	all := func(error) bool { return true }
 	return []health.Check{
 		{Name: string(health.KafkaCheck), Every: often, Limit: limit, Ask: ask(health.KafkaCheck, followedStatus()), Finds: []health.Kind{
 			{Name: health.KafkaAway, Errors: all, Severity: health.Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
-				Hides: []health.ProblemKind{"sweeps", "compensations", "topics", "dead letters"}},
+				Hides: []health.ProblemKind{"compensations", "topics", "dead letters"}},
 			{Name: health.NotAnswered, Severity: health.Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
 		{Name: string(SchemaCheck), Every: 5 * seldom, Limit: often, Ask: ask(SchemaCheck, Pipeline.Schema),
 			Finds: []health.Kind{
@@ -74,10 +73,9 @@ func Checks() []health.Check {
 				{Errors: topics.AccessDenied}, // a viewer need not see their settings
 				{Name: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
 				{Name: NoTopics, As: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
-					Hides: []health.ProblemKind{health.TopicUnread, "sweeps", "dead letters"}}}},
+					Hides: []health.ProblemKind{health.TopicUnread, "dead letters"}}}},
 		{Name: string(ConfigCheck), Every: often, Limit: soon, Ask: ask(ConfigCheck, only(Pipeline.broken)), Finds: []health.Kind{
 			{Name: health.ConfigBroken, Errors: all, Severity: health.Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
-		{Name: string(SweepsCheck), Every: often, Limit: limit, Ask: ask(SweepsCheck, allSweeps)},
 		{Name: string(HoursCheck), Every: often, Limit: limit, Ask: ask(HoursCheck, Pipeline.Hours), Judge: judged(findings.hours), Finds: []health.Kind{
 			{Name: health.SweepFound, Severity: health.Today, Runbook: "the-compensator-finds-orders", Page: "/sweeps"},
 			{Name: health.SweepMissing, Severity: health.Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps", Hides: []health.ProblemKind{health.SweepFailed}},
@@ -292,7 +290,8 @@ func (f findings) hours() {
 		return
 	}
 	if newest := known.Hours[0]; newest.Missed > 0 {
-		f.Add(health.SweepFound, int(newest.Missed), describeCounts(newest.Counts)).Since = newest.Begin
+		f.Add(health.SweepFound, int(newest.Missed), fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", newest.Missed,
+			newest.AfterPause, newest.AfterFailure, newest.NotClosed)).Since = newest.Begin
 	}
 	if i := slices.IndexFunc(known.Hours, func(h overdue.Hour) bool { return h.State != "" }); i >= 0 && known.Hours[i].State == overdue.Unfinished {
 		f.Add(health.SweepFailed, 0, "half of the period was over").Since = known.Hours[i].Begin
@@ -308,8 +307,4 @@ func (f findings) payments() {
 	if late := LateCheck.Of(f.Facts).Value; late.Unresolved > 0 {
 		f.Add(health.PaymentsLate, int(late.Unresolved), "the oldest was found "+text.Stamp(late.Oldest)).Since = late.Oldest
 	}
-}
-
-func describeCounts(c overdue.Counts) string {
-	return fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed)
 }

@@ -137,29 +137,11 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events}
 }
 
-// Sweeps are the records of compensations and of passes by hand of the last week.
-type Sweeps struct {
-	Sweeps []control.Sweep `json:"sweeps"` // newest first
-}
-
-// Sweeps reads the control topic, and returns the newest sweeps, at most limit. A limit of 0 means all.
-func (p Pipeline) Sweeps(ctx context.Context, limit int) (Sweeps, error) {
-	if err := p.reachKafka(ctx); err != nil {
-		return Sweeps{}, err
-	}
-	state, err := p.Control.Read(ctx, time.Now())
-	s := Sweeps{append([]control.Sweep{}, state.Sweeps...)}
-	if limit > 0 {
-		s.Sweeps = s.Sweeps[:min(limit, len(s.Sweeps))]
-	}
-	return s, err
-}
-
 // Hours has the compensations of the last week.
 type Hours struct {
-	Hours  []overdue.Hour // newest first, at most hoursKept
-	Period time.Duration  // of each
-	Leases []string       // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
+	Hours  []overdue.Hour `json:"sweeps"` // newest first, at most hoursKept
+	Period time.Duration  `json:"-"`      // of each
+	Leases []string       `json:"-"`      // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
 }
 
 // LastFinished returns the newest compensation that has finished; the zero Hour: none is known.
@@ -184,8 +166,11 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
 		return h, err
 	}
-	s, err := p.Sweeps(ctx, 0)
-	for _, one := range s.Sweeps {
+	if err := p.reachKafka(ctx); err != nil {
+		return h, err
+	}
+	state, err := p.Control.Read(ctx, time.Now())
+	for _, one := range state.Sweeps {
 		if one.Why == control.SweepPeriod {
 			h.Hours = append(h.Hours, hourOf(one))
 		}

@@ -33,7 +33,6 @@ const (
 	ClockCheck   health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
 	SchemaCheck  health.Name[store.Schema]          = "schema"
 	PausesCheck  health.Name[[]pausing.Pause]       = "pauses"
-	SweepsCheck  health.Name[Sweeps]                = "sweeps"
 	HoursCheck   health.Name[Hours]                 = "compensations"
 	TopicsCheck  health.Name[TopicsPlan]            = "topics"
 	LettersCheck health.Name[deadletters.Counts]    = "dead letters" // that are pending, by cause

@@ -11,25 +11,16 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/orderclose/orderclose/internal/config"
 )
 
-const (
-	// quietPeriod is how long the directory must be quiet before the file is read, so that
-	// a program that writes the file in several steps has finished.
-	quietPeriod = 200 * time.Millisecond
-	// pollInterval is how often the file is read without a notification. Some file systems
-	// send none.
-	pollInterval = time.Minute
-)
+// pollInterval is how often the file is read.
+const pollInterval = 5 * time.Second
 
 // Options of a Reloader. File, Running and Apply must be set.
 type Options struct {
@@ -44,8 +35,8 @@ type Options struct {
 	Logger  *slog.Logger     // default: discard
 }
 
-// Reloader applies a changed file while a process runs. It reads the file when its directory
-// changes, on a signal, on request, and once a minute. It checks the whole file before it
+// Reloader applies a changed file while a process runs. It reads the file
+// every 5 s, on a signal and on request. It checks the whole file before it
 // changes anything. A file with a mistake changes nothing: a metric reports it, and the log
 // names each mistake with its line. Create it with New, and run it with Run. It is
 // safe for concurrent use.
@@ -72,54 +63,22 @@ func New(o Options) *Reloader {
 // accepted, it returns the error, which may be config.Problems, and changes nothing.
 func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
 
-// Run watches the file until ctx ends.
-func (r *Reloader) Run(ctx context.Context) error {
-	dir := filepath.Dir(r.o.File)
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
-		watcher = &fsnotify.Watcher{} // never sends an event
-	} else {
-		defer watcher.Close()
-		if err := watcher.Add(dir); err != nil {
-			r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
-		}
-	}
-	r.check(ctx, false) // the file may have changed since it was loaded
+// Run checks the file at once, since it may have changed since it was loaded, then every pollInterval and at each signal, until ctx ends.
+func (r *Reloader) Run(ctx context.Context) {
 	every := time.NewTicker(pollInterval)
 	defer every.Stop()
-	quiet := time.NewTimer(quietPeriod)
-	quiet.Stop()
-	for {
+	for asked := false; ; {
+		r.check(ctx, asked)
 		select {
 		case <-ctx.Done():
-			return nil
-		case e := <-watcher.Events:
-			if r.concerns(e.Name) {
-				quiet.Reset(quietPeriod)
-			}
-		case <-quiet.C:
-			r.check(ctx, false)
-		case err := <-watcher.Errors:
-			r.o.Logger.Warn("watching the configuration failed", "dir", dir, "err", err)
-			quiet.Reset(quietPeriod)
+			return
 		case <-every.C:
-			if err == nil {
-				go watcher.Add(dir) // the directory may have been replaced. Add waits while an error waits for this loop
-			}
-			r.check(ctx, false)
+			asked = false
 		case s := <-r.o.Hangup:
 			r.o.Logger.Info("asked to reload", "signal", s)
-			r.check(ctx, true)
+			asked = true
 		}
 	}
-}
-
-// concerns reports whether a changed entry of the directory may be the file: the file
-// itself, or the link of a mounted ConfigMap (..data).
-func (r *Reloader) concerns(name string) bool {
-	base := filepath.Base(name)
-	return base == filepath.Base(r.o.File) || strings.HasPrefix(base, "..")
 }
 
 // check reads the file and applies it. If asked is false, it skips unchanged content.

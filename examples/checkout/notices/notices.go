@@ -29,6 +29,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -121,10 +122,10 @@ func (n *Notices) Run(ctx context.Context, app *pipeline.App, prefix, topic stri
 }
 
 // read reads the events of one kind for a reader.
-func read[E pipeline.EventData](ctx context.Context, n *Notices, app *pipeline.App, r Reader, prefix, topic string, of func(id string, e E) Event) error {
-	return pipeline.ReadEvents(ctx, app, pipeline.EventOptions[E]{
+func read[E eventreader.Data](ctx context.Context, n *Notices, app *pipeline.App, r Reader, prefix, topic string, of func(id string, e E) Event) error {
+	return eventreader.Read(ctx, app, eventreader.Options[E]{
 		Group: prefix + r.Name, Topic: topic, Logger: n.o.Logger.With("reader", r.Name),
-		Handle: func(ctx context.Context, events []pipeline.Event[E]) error {
+		Handle: func(ctx context.Context, events []eventreader.Event[E]) error {
 			all := make([]Event, len(events))
 			for i, e := range events {
 				all[i] = of(e.ID, e.Data)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/room"
 	"github.com/orderclose/orderclose/rooms/intake"
 
@@ -51,7 +52,7 @@ func run(ctx context.Context) error {
 	read := make(chan error, 1)
 	go func() {
 		defer stop() // neither works without the other
-		read <- pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse", Handle: stock.Handle})
+		read <- eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderClosed]{Group: "warehouse", Handle: stock.Handle})
 	}()
 	err = app.Run(ctx, pipeline.Relay, intake.Role)
 	stop()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 )
 
 const (
@@ -40,9 +40,9 @@ type Service struct {
 	Logger  *slog.Logger
 }
 
-// Handle gives back what the orders of events held. It is the Handle of pipeline.EventOptions. It repeats each call by itself: after an error
+// Handle gives back what the orders of events held. It is the Handle of eventreader.Options. It repeats each call by itself: after an error
 // all events of the batch would come again.
-func (s Service) Handle(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+func (s Service) Handle(ctx context.Context, events []eventreader.Event[orderclose.OrderClosed]) error {
 	for _, e := range events {
 		for _, line := range e.Data.Release {
 			r := Return{e.Data.OrderID, line.SKU, line.Quantity}

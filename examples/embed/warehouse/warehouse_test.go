@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
@@ -118,8 +119,8 @@ func TestService_EachLineComesBackOnce(t *testing.T) {
 	reading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- app.Run(reading, pipeline.Relay, pipeline.Closer, pipeline.Outbox) }()
-	err = pipeline.ReadEvents(reading, app, pipeline.EventOptions[orderclose.OrderClosed]{Group: "warehouse",
-		Handle: func(ctx context.Context, events []pipeline.Event[orderclose.OrderClosed]) error {
+	err = eventreader.Read(reading, app, eventreader.Options[orderclose.OrderClosed]{Group: "warehouse",
+		Handle: func(ctx context.Context, events []eventreader.Event[orderclose.OrderClosed]) error {
 			err := service.Handle(ctx, events)
 			if err == nil {
 				if handled += len(events); handled == orders {

@@ -66,5 +66,5 @@ var kafkaMutants = []mutant{
 	{"no-coordinator-ends-claims", "claims end while brokers say that the group has no coordinator", changes{{", noCoordinator(err)", ""}},
 		"internal/kafka", "TestConsume_GoesOnWithoutACoordinator", "after an hour without a coordinator"},
 	{"one-damage-counts", "one damaged answer counts as a damaged log", changes{{"corruptTries", "1"}},
-		"pipeline", "TestControl_OneDamagedAnswerLosesNoSweep", "sweeps: got"},
+		"pipeline/eventreader", "TestControl_OneDamagedAnswerLosesNoSweep", "sweeps: got"},
 }

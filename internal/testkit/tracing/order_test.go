@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/eventreader"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -36,8 +37,8 @@ func TestCollector_FindsTheWholeWayOfAnOrder(t *testing.T) {
 	span.End()
 	ended := make(chan error, 1)
 	go func() { ended <- app.Run(ctx, pipeline.Relay, pipeline.Closer, pipeline.Outbox) }()
-	must.Do(t, pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderClosed]{
-		Group: "warehouse", Handle: func(context.Context, []pipeline.Event[orderclose.OrderClosed]) error { stop(); return nil },
+	must.Do(t, eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderClosed]{
+		Group: "warehouse", Handle: func(context.Context, []eventreader.Event[orderclose.OrderClosed]) error { stop(); return nil },
 	}))
 	must.Do(t, <-ended)
 	exporter.Close()

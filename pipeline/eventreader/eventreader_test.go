@@ -1,4 +1,4 @@
-package pipeline
+package eventreader
 
 import (
 	"bytes"
@@ -19,16 +19,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 type (
-	closeOptions = EventOptions[orderclose.OrderClosed]
+	closeOptions = Options[orderclose.OrderClosed]
 	closeEvent   = Event[orderclose.OrderClosed]
 )
 
@@ -107,11 +110,11 @@ func readAll(t *testing.T, k *kafka.Cluster, o closeOptions) (seen map[string]bo
 		return nil
 	}
 	o.Group, o.Topic = "points", "order-events"
-	expect.NoError(t, readEvents(ctx, k, o))
+	expect.NoError(t, read(ctx, k, o))
 	return seen
 }
 
-func TestReadEvents_OneDamagedAnswerLosesNoEvent(t *testing.T) {
+func TestRead_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 	_, good, damaged := newBroker(t, "order-events", 1, "order-0007")
 	appendEvents(t, good, "order-events")
 	seen := readAll(t, damaged, closeOptions{Skipped: func(err error) { t.Error(err) }})
@@ -127,7 +130,7 @@ func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
 }
 
 // A call of Handle that fails repeats its own events, and not those of the calls before it.
-func TestReadEvents_AnErrorRepeatsOneBatch(t *testing.T) {
+func TestRead_AnErrorRepeatsOneBatch(t *testing.T) {
 	_, k, _ := newBroker(t, "order-events", 1, "")
 	appendEvents(t, k, "order-events")
 	calls := map[string]int{}
@@ -145,7 +148,7 @@ func TestReadEvents_AnErrorRepeatsOneBatch(t *testing.T) {
 }
 
 // The events come again, as after an error. The stack is logged once.
-func TestReadEvents_APanicOfTheHandlerIsAnError(t *testing.T) {
+func TestRead_APanicOfTheHandlerIsAnError(t *testing.T) {
 	_, good, _ := newBroker(t, "order-events", 1, "none")
 	appendEvents(t, good, "order-events")
 	panics, log := 0, &testkit.LogBuffer{}
@@ -159,7 +162,7 @@ func TestReadEvents_APanicOfTheHandlerIsAnError(t *testing.T) {
 	expect.That(t, len(seen) == 20 && panics == 4 && n == 1, "%d of 20 events after %d calls, and %d stacks in the log:\n%s", len(seen), panics, n, log)
 }
 
-func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
+func TestRead_AnIdleReaderCommitsOnce(t *testing.T) {
 	broker, good, _ := newBroker(t, "order-events", 4, "none")
 	var partitions, fetches atomic.Int64
 	enough := make(chan struct{})
@@ -185,19 +188,19 @@ func TestReadEvents_AnIdleReaderCommitsOnce(t *testing.T) {
 		}
 		cancel()
 	}()
-	expect.NoError(t, readEvents(ctx, good, closeOptions{Group: "points", Topic: "order-events",
+	expect.NoError(t, read(ctx, good, closeOptions{Group: "points", Topic: "order-events",
 		Handle: func(context.Context, []closeEvent) error { return nil }}))
 	expect.AtMost(t, partitions.Load(), 4, "partitions that were committed in three rounds of empty fetches")
 }
 
 // decoded decodes an event as a reader of its kind does.
-func decoded[E EventData](t *testing.T, value []byte) (Event[E], error) {
+func decoded[E Data](t *testing.T, value []byte) (Event[E], error) {
 	t.Helper()
-	return EventOptions[E]{closed: orderclose.EventOrderClosed}.decode((&wire.Message{Key: []byte("a"), Value: value}).Raw())
+	return Options[E]{closed: orderclose.EventOrderClosed}.decode((&wire.Message{Key: []byte("a"), Value: value}).Raw())
 }
 
 // readsKind: an event comes back as it was written, with its id, and its reader skips the events of all other kinds and what is none.
-func readsKind[E EventData](t *testing.T, want E, id string, all map[string][]byte) {
+func readsKind[E Data](t *testing.T, want E, id string, all map[string][]byte) {
 	t.Helper()
 	for name, value := range all {
 		got, err := decoded[E](t, value)
@@ -212,7 +215,7 @@ func readsKind[E EventData](t *testing.T, want E, id string, all map[string][]by
 	}
 }
 
-func TestReadEvents_EachReaderReadsOneKind(t *testing.T) {
+func TestRead_EachReaderReadsOneKind(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	closed := orderclose.OrderClosed{OrderID: "a", Category: "book", Due: now, ClosedAt: now, Path: orderclose.PathSweep, Version: 2}
 	paid := orderclose.OrderPaid{OrderID: "a", Category: "book", Due: now.Add(-time.Second), PaidAt: now, Version: 2}
@@ -236,4 +239,17 @@ func TestReadEvents_EachReaderReadsOneKind(t *testing.T) {
 	expect.That(t, err == nil && got.Data == late, "with a field of tomorrow: %+v, %v", got, err)
 	text := bytes.Replace(all[late.ID()], []byte("1250"), []byte(`"12.50"`), 1)
 	expect.Is(t, expect.Err(decoded[orderclose.OrderPaidLate](t, text)), orderclose.ErrBadEvent, "with an amount that is a text")
+}
+
+// Read reads the type of events that topics.yaml gives to a close.
+func TestRead_ReadsTheConfiguredEvents(t *testing.T) {
+	cfg := config.Default()
+	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
+	a := must.Get(pipeline.New(pipeline.Options{Config: cfg}))(t)
+	defer a.Close()
+	o := closeOptions{}.of(a.Host())
+	expect.That(t, o.closed == "order.receipt_confirmed" && o.Topic == cfg.Topics.Events, "%+v", o)
+	if o := (Options[orderclose.OrderPaid]{Topic: "others"}).of(a.Host()); o.Topic != "others" {
+		t.Errorf("%+v", o)
+	}
 }

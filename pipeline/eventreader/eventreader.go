@@ -1,4 +1,5 @@
-package pipeline
+// Package eventreader reads the events of a pipeline in a program of the user: one kind, as a member of a consumer group of the program.
+package eventreader
 
 import (
 	"cmp"
@@ -12,30 +13,31 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
-// EventData has the kinds of events that ReadEvents reads.
-type EventData interface {
+// Data has the kinds of events that Read reads.
+type Data interface {
 	orderclose.OrderClosed | orderclose.OrderPaid | orderclose.OrderPaidLate | orderclose.OrderReminder
 }
 
 // Event is an event with its id.
-type Event[E EventData] struct {
+type Event[E Data] struct {
 	ID   string // the same in every duplicate
 	Data E
 }
 
-// DefaultEventBatch is the default of EventOptions.Batch.
-const DefaultEventBatch = 100
+// DefaultBatch is the default of Options.Batch.
+const DefaultBatch = 100
 
-// EventOptions configure ReadEvents. Group and Handle are required.
-type EventOptions[E EventData] struct {
+// Options configure Read. Group and Handle are required.
+type Options[E Data] struct {
 	Group string // the program's own consumer group; its members share the events
 	Topic string // default Config.Topics.Events
-	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
+	Batch int    // maximum of events in a call of Handle; default DefaultBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
-	// with its id. The offset is committed after each call. After an error, ReadEvents calls Handle
+	// with its id. The offset is committed after each call. After an error, Read calls Handle
 	// again with the same events, and the later events of the partition wait. So let Handle itself
 	// repeat a request to a service of yours, until ctx ends. A panic is an error.
 	Handle func(ctx context.Context, events []Event[E]) error
@@ -49,39 +51,40 @@ type EventOptions[E EventData] struct {
 	closed  string       // the type of the events of closes: orders.event of topics.yaml, or orderclose.EventOrderClosed
 }
 
-// ReadEvents reads the events of one kind, such as orderclose.OrderPaidLate, as a member of a consumer group, until ctx ends, and
+// Read reads the events of one kind, such as orderclose.OrderPaidLate, as a member of a consumer group, until ctx ends, and
 // then returns nil:
 //
-//	err := pipeline.ReadEvents(ctx, app, pipeline.EventOptions[orderclose.OrderPaidLate]{
+//	err := eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderPaidLate]{
 //		Group: "refunds",
-//		Handle: func(ctx context.Context, events []pipeline.Event[orderclose.OrderPaidLate]) error { … },
+//		Handle: func(ctx context.Context, events []eventreader.Event[orderclose.OrderPaidLate]) error { … },
 //	})
 //
 // A new group begins with the oldest event of the topic. The offset is committed
-// after Handle, so that a restart continues there. ReadEvents retries all failures of Kafka and of
+// after Handle, so that a restart continues there. Read retries all failures of Kafka and of
 // Handle, after 50 ms at first and half a second later, without end; each is a warning in the log. It
 // returns an error only if an option is missing or wrong, there are no brokers, the name
-// of the group or topic is invalid, another process has the same instance (ErrFenced), or app was closed (ErrClosed). It may
+// of the group or topic is invalid, another process has the same instance (pipeline.ErrFenced), or app was closed (pipeline.ErrClosed). It may
 // run before, beside or without app.Run.
-func ReadEvents[E EventData](ctx context.Context, app *App, o EventOptions[E]) error {
-	if app.conns.Kafka == nil {
-		return errNoBrokers
+func Read[E Data](ctx context.Context, app *pipeline.App, o Options[E]) error {
+	host := app.Host()
+	if host.Connections.Kafka == nil {
+		return errors.New("there is no Kafka cluster: set Servers.Brokers")
 	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(app.life, stop)()
-	if err := readEvents(reading, app.conns.Kafka, eventOptions(app, o)); err != nil || ctx.Err() != nil || app.life.Err() == nil {
+	defer context.AfterFunc(host.Life, stop)()
+	if err := read(reading, host.Connections.Kafka, o.of(host)); err != nil || ctx.Err() != nil || host.Life.Err() == nil {
 		return err
 	}
-	return ErrClosed
+	return pipeline.ErrClosed
 }
 
-func readEvents[E EventData](ctx context.Context, k *kafka.Cluster, o EventOptions[E]) error {
+func read[E Data](ctx context.Context, k *kafka.Cluster, o Options[E]) error {
 	if o.Group == "" || o.Topic == "" || o.Handle == nil || o.Batch < 0 {
-		return errors.New("pipeline: EventOptions need Group, Topic and Handle, and a Batch that is not negative")
+		return errors.New("eventreader: Options need Group, Topic and Handle, and a Batch that is not negative")
 	}
 	o.closed = cmp.Or(o.closed, orderclose.EventOrderClosed)
-	o.Batch = cmp.Or(o.Batch, DefaultEventBatch)
+	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	if o.Skipped == nil {
 		o.Skipped = func(error) {}
 	}
@@ -112,17 +115,19 @@ func readEvents[E EventData](ctx context.Context, k *kafka.Cluster, o EventOptio
 	})
 }
 
-// eventOptions sets the options that are not set.
-func eventOptions[E EventData](app *App, o EventOptions[E]) EventOptions[E] {
-	o.Topic = cmp.Or(o.Topic, app.o.Config.Topics.Events)
-	o.closed = app.eventType()
-	o.Logger = cmp.Or(o.Logger, app.o.Logger)
+// of sets the options that are not set.
+func (o Options[E]) of(host pipeline.Host) Options[E] {
+	c := host.Config()
+	o.Topic, o.Logger = cmp.Or(o.Topic, c.Topics.Events), cmp.Or(o.Logger, host.Logger)
+	if c.Orders != nil {
+		o.closed = c.Orders.Event
+	}
 	return o
 }
 
 // readNext handles the records at the position and moves it behind what was handled, also if it fails then. The position identifies
 // the log, so that a topic that was deleted and recreated is noticed.
-func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at *wire.Position) error {
+func (o Options[E]) readNext(ctx context.Context, k *kafka.Cluster, at *wire.Position) error {
 	f, err := k.Read(ctx, *at)
 	if err != nil {
 		return err
@@ -162,7 +167,7 @@ func (o EventOptions[E]) readNext(ctx context.Context, k *kafka.Cluster, at *wir
 	return nil
 }
 
-func (o EventOptions[E]) decode(record wire.RawRecord) (e Event[E], err error) {
+func (o Options[E]) decode(record wire.RawRecord) (e Event[E], err error) {
 	m, err := record.Message()
 	if err != nil {
 		return e, fmt.Errorf("%w: %w", orderclose.ErrBadEvent, err)
