@@ -256,6 +256,9 @@ func (l *Loop) Beat() { l.pulse.Beat() }
 // Done marks a record as done.
 func (l *Loop) Done(offset int64) { l.committer.Done(offset) }
 
+// Split makes a record done with the last of n calls of Done, or acks of what has its offset.
+func (l *Loop) Split(offset int64, n int) { l.committer.parts[offset] = n }
+
 // Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in
 // each iteration. A handler calls it in an iteration that takes long.
 func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
