@@ -18,7 +18,7 @@
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. After a claim has ended, no append is started. An append in flight
-// may take retry.FinishTime more.
+// may take retry.FinishTime more, or longer if other loops share its request; see internal/send.
 package partition
 
 import (
