@@ -162,7 +162,7 @@ func (o *Options) complete() (err error) {
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) {
-			time.AfterFunc(time.Second, func() { os.Exit(1) }) // also if nobody reads the log any more
+			time.AfterFunc(time.Second, func() { os.Exit(1) }) // also if nobody reads the log
 			o.Logger.Error("exiting because a loop hangs", "reason", why)
 			os.Exit(1)
 		}

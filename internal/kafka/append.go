@@ -83,7 +83,7 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 func notWritten(err error) bool {
 	code, answered := errors.AsType[kafka.Error](err)
 	access, _ := errors.AsType[*AccessError](err)
-	return errors.Is(err, errNotSent) || access != nil || answered && (unknownProducer(err) || code == kafka.InvalidTimestamp ||
+	return errors.Is(err, errNotSent) || answered && (access != nil || unknownProducer(err) || code == kafka.InvalidTimestamp ||
 		code == kafka.NotEnoughReplicas || code == kafka.UnknownTopicOrPartition || code == kafka.LeaderNotAvailable)
 }
 

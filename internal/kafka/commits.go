@@ -66,12 +66,7 @@ const coordinatorTimeout = 5 * time.Second
 // askCoordinator calls ask, which sends a request to a group's coordinator. While the group
 // has no coordinator, it retries.
 func askCoordinator(ctx context.Context, ask func() error) error {
-	return repeat(ctx, coordinatorTimeout, coordinatorMoves, ask)
-}
-
-// coordinatorMoves reports whether an error may end as soon as the group has another coordinator.
-func coordinatorMoves(err error) bool {
-	return errors.Is(err, errCoordinatorSilent) || noCoordinator(err)
+	return repeat(ctx, coordinatorTimeout, func(err error) bool { return errors.Is(err, errCoordinatorSilent) || noCoordinator(err) }, ask)
 }
 
 // noCoordinator reports whether a broker has answered that the group has no coordinator, or that it is not the

@@ -141,10 +141,7 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 func (g *generation) commitLast() {
 	finishing, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
 	defer cancel()
-	pauses := retry.NewBackOff()
-	for err := g.commit(finishing); err != nil && !evicted(err) && retry.Sleep(finishing, pauses.NextBackOff()); {
-		err = g.commit(finishing)
-	}
+	_ = repeat(finishing, finalCommitTimeout, func(err error) bool { return err != nil && !evicted(err) }, func() error { return g.commit(finishing) })
 }
 
 // commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must not be that of a claim, because the last commit comes
@@ -180,9 +177,10 @@ func (g *generation) note(partition int, c Commit) {
 	}
 }
 
-// watch calls revoke when the number of partitions differs from the number that this member has
-// handed out as the leader. Then the members join again.
+// watch calls revoke when the number of partitions differs from the number that this member has handed out as the leader. Then the members join
+// again. If a topic is gone for less than topicGone, the claims go on, and count what was lost.
 func (g *generation) watch(ctx context.Context, revoke func()) {
+	seen := time.Now()
 	for g.assigned != notLeading && retry.Sleep(ctx, watchPartitions) {
 		if g.assigned == notKnown {
 			group, err := g.cluster.Group(ctx, g.group, g.topic)
@@ -195,7 +193,10 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 			}
 		}
 		n, err := g.cluster.Partitions(ctx, g.topic)
-		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
+		switch {
+		case err == nil:
+			seen = time.Now()
+		case !errors.Is(err, kafka.UnknownTopicOrPartition), time.Since(seen) < topicGone:
 			continue
 		}
 		if n != g.assigned {
@@ -206,23 +207,28 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 	}
 }
 
-// confirm checks that this generation still owns a partition. It commits the partition's
-// latest offset again, and the group rejects the commit if another generation has begun.
-// The contexts of the claims have ended when confirm returns that error. ctx is the caller's
-// context, claimCtx that of the claim.
+// confirm checks that this generation still owns a partition. It commits the partition's latest offset again, and the group rejects the commit if
+// another generation has begun. The contexts of the claims have ended when confirm returns that error. While the group has no coordinator, the
+// claims go on, as beat says. ctx is the caller's context, claimCtx that of the claim.
 func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error {
 	g.mu.Lock()
 	g.unsent[partition] = true
 	g.mu.Unlock()
-	answer := make(chan error, 1)
-	select {
-	case g.commitRequests <- answer:
-		return <-answer // bounded by the requestTimeout of each request
-	case <-claimCtx.Done():
+	err := repeat(claimCtx, heartbeatEvery, noCoordinator, func() error {
+		answer := make(chan error, 1)
+		select {
+		case g.commitRequests <- answer:
+			return <-answer // bounded by the requestTimeout of each request
+		case <-claimCtx.Done():
+			return claimCtx.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if noCoordinator(err) {
 		return claimCtx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return err
 }
 
 // startCommits returns the group's commits, by partition, as they are when the generation begins. It retries until it succeeds; ok is false if ctx ends first.

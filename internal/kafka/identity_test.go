@@ -25,38 +25,30 @@ func recreate(t *testing.T, c *Cluster, n int) {
 	appendTo(t, c, n)
 }
 
-// mustRead reads or verifies at an offset of a log.
-func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID) wire.Fetched {
+// mustRead reads at an offset of a log.
+func mustRead(t *testing.T, c *Cluster, offset int64, log wire.LogID) wire.Fetched {
 	t.Helper()
-	return must.Get(read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log}))(t)
+	return must.Get(c.Read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log}))(t)
 }
 
 // TestRead_NoticesRecreatedTopic also if the new log is longer than the position in the old.
 func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	old := mustRead(t, c.Read, 0, wire.LogID{})
+	old := mustRead(t, c, 0, wire.LogID{})
 	must.That(t, old.Log.Topic != noTopicID && old.Log.Epoch >= 0 && len(old.Records) != 0 && !old.Replaced, "%+v", old)
-	verify := func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
-		at.NoWait, at.MaxBytes = true, 1
-		return c.Read(ctx, at)
-	}
-	if f := mustRead(t, verify, 3, old.Log); f.Lost != nil || f.Next != 3 || f.Log != old.Log {
-		t.Errorf("the same log: %+v", f)
-	}
+	same := must.Get(c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: old.Log, NoWait: true}))(t)
+	expect.That(t, same.Lost == nil && same.Next == 3 && same.Log == old.Log, "the same log: %+v", same)
 	recreate(t, c, 5)
-	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": verify} {
-		f := mustRead(t, read, 3, old.Log)
-		expect.That(t, f.Lost != nil && f.Replaced && f.Next == 0 && f.Lost.Last == 2 && len(f.Records) == 0 && f.Log.Topic != old.Log.Topic,
-			"%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
-		if f = mustRead(t, c.Read, f.Next, f.Log); f.Lost != nil || len(f.Records) == 0 {
-			t.Errorf("%s, next read: %+v", name, f)
-		}
-	}
+	f := mustRead(t, c, 3, old.Log)
+	expect.That(t, f.Lost != nil && f.Replaced && f.Next == 0 && f.Lost.Last == 2 && len(f.Records) == 0 && f.Log.Topic != old.Log.Topic,
+		"%+v, lost %+v; want the whole new log, from 0", f, f.Lost)
+	f = mustRead(t, c, f.Next, f.Log)
+	expect.That(t, f.Lost == nil && len(f.Records) != 0, "the next read: %+v", f)
 }
 
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
+	log := mustRead(t, c, 0, wire.LogID{}).Log
 	must.Do(t, c.DeleteTopics(t.Context(), "t"))
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
@@ -67,7 +59,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 // TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also if the log has grown past the position again.
 func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	broker, c := newFakeWith(t, 9)
-	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
+	log := mustRead(t, c, 0, wire.LogID{}).Log
 	log.Epoch = 4
 	asked := int32(-1)
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -77,7 +69,7 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) {
 		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 3, 5
 	})
-	f := mustRead(t, c.Read, 8, log)
+	f := mustRead(t, c, 8, log)
 	expect.That(t, f.Lost != nil && f.Replaced && f.Next == 5 && f.Lost.First == 5 && f.Lost.Last == 7 && f.Log.Topic == log.Topic && f.Log.Epoch == 3,
 		"%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
 	expect.Equal(t, asked, 4, "the request has epoch")
@@ -86,10 +78,10 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 // TestRead_TruncatedLogIsReadFromItsEnd if it is unknown where it diverges. A log of which nothing was read is read from its start.
 func TestRead_TruncatedLogIsReadFromItsEnd(t *testing.T) {
 	broker, c := newFakeWith(t, 6)
-	log := mustRead(t, c.Read, 0, wire.LogID{}).Log
-	f := mustRead(t, c.Read, 9, wire.LogID{Topic: log.Topic, Epoch: -1})
+	log := mustRead(t, c, 0, wire.LogID{}).Log
+	f := mustRead(t, c, 9, wire.LogID{Topic: log.Topic, Epoch: -1})
 	expect.That(t, f.Replaced && f.Next == 0 && f.Lost.Last == 8, "nothing was read: %+v, lost %+v", f, f.Lost)
-	f = mustRead(t, c.Read, 9, log)
+	f = mustRead(t, c, 9, log)
 	expect.That(t, f.Replaced && f.Next == 6 && f.Lost.First == 6 && f.Lost.Last == 8, "%+v, lost %+v; want offsets 6 to 8 lost", f, f.Lost)
 	// The broker's data was restored from a backup, which does not have this epoch.
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -104,7 +96,7 @@ func TestRead_TruncatedLogIsReadFromItsEnd(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	f = mustRead(t, c.Read, 4, log)
+	f = mustRead(t, c, 4, log)
 	expect.That(t, f.Lost == nil && f.Next == 4 && f.Log.Epoch < 0, "with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
-	expect.Equal(t, len(mustRead(t, c.Read, f.Next, f.Log).Records), 2, "records of the next read")
+	expect.Equal(t, len(mustRead(t, c, f.Next, f.Log).Records), 2, "records of the next read")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -215,19 +216,23 @@ func TestConsume_GoesOnWithoutACoordinator(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(3, "t"), kfake.NumBrokers(1))
 		c := b.cluster(Options{})
 		var serving atomic.Int32
+		var away atomic.Bool // the coordinator
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.Consume(ctx, "g", "t", func(ctx context.Context, _ wire.Claim) {
+			c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 				serving.Add(1)
 				defer serving.Add(-1)
-				<-ctx.Done()
+				for retry.Sleep(ctx, time.Minute) { // a loop that wakes late goes on, too
+					if err := claim.Confirm(ctx); away.Load() {
+						expect.NoError(t, err)
+					}
+				}
 			})
 		}()
 		time.Sleep(10 * time.Second)
 		expect.Equal(t, serving.Load(), 3, "partitions that are served")
-		var away atomic.Bool
 		for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.Heartbeat, kmsg.JoinGroup, kmsg.OffsetCommit} {
 			b.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
 				b.KeepControl()

@@ -228,3 +228,20 @@ func TestConsume_ALeaderThatIsStartedAgainWatchesThePartitions(t *testing.T) {
 		<-changed.Done()
 	})
 }
+
+// TestConsume_ATopicThatIsGoneForAMomentEndsNoClaim: only those who have read the old topic can count what was lost.
+func TestConsume_ATopicThatIsGoneForAMomentEndsNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newBroker(t, kfake.SeedTopics(2, "t"), kfake.NumBrokers(1)).join("g", "")
+		m.after(t, 2)
+		for gone, again := range map[time.Duration]int{topicGone - 2*watchPartitions: 0, topicGone + 2*watchPartitions: 2} {
+			must.Do(t, m.cluster.DeleteTopics(t.Context(), "t"))
+			time.Sleep(gone)
+			must.Do(t, m.cluster.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 2, Replication: 1}))
+			time.Sleep(3 * watchPartitions)
+			expect.Equal(t, len(m.claims), again, "claims that began again after the topic was gone for %v", gone)
+			m.after(t, again)
+		}
+		m.end(t)
+	})
+}

@@ -17,12 +17,11 @@ import (
 
 // sendAll sends records until all are acked or refused, or returns false if the claim
 // ends first.
-func sendAll(l *Loop, topic string, records []wire.RawRecord, acked func(records []wire.RawRecord)) bool {
+func sendAll(l *Loop, topic string, records []wire.RawRecord) bool {
 	left := len(records)
 	var then func(send.Result)
 	then = func(r send.Result) {
 		for _, a := range r.Acked {
-			acked(a.Records)
 			left -= len(a.Records)
 		}
 		left -= len(r.Refused)
@@ -39,33 +38,13 @@ func sendAll(l *Loop, topic string, records []wire.RawRecord, acked func(records
 	return left == 0
 }
 
-func TestSend_RetriesUntilAcked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries := 0
-		log := &testkit.Log{Fail: func(string) error {
-			if tries++; tries < 5 {
-				return errDown
-			}
-			return nil
-		}}
-		var acked []string
-		ok := sendAll(newTestLoop(t.Context(), log), "target", records("a", "b"), func(records []wire.RawRecord) {
-			for _, r := range records {
-				acked = append(acked, string(r.Key()))
-			}
-		})
-		expect.Same(t, acked, []string{"a", "b"}, "acked")
-		expect.That(t, ok, "the append failed")
-	})
-}
-
 func TestSend_ReturnsSoonAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		log := &testkit.Log{Fail: func(string) error { return errDown }}
 		begin := time.Now()
-		ok := sendAll(newTestLoop(ctx, log), "target", records("a"), func([]wire.RawRecord) { t.Error("acked") })
+		ok := sendAll(newTestLoop(ctx, log), "target", records("a"))
 		expect.That(t, !ok, "reported success after the claim has ended")
 		expect.AtMost(t, time.Since(begin), time.Minute+retry.FinishTime+time.Second, "the time from the start of the claim to the return")
 	})
@@ -76,7 +55,7 @@ func TestSend_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 	cancel()
 	log := &testkit.Log{Fail: func(string) error { t.Error("appended"); return nil }}
 	l := newTestLoop(ctx, log)
-	expect.That(t, !sendAll(l, "target", records("a"), nil), "reported success")
+	expect.That(t, !sendAll(l, "target", records("a")), "reported success")
 	l.Claim.Confirm = func(context.Context) error { t.Error("confirmed"); return nil }
 	l.wake = time.Time{}
 	expect.That(t, !l.StillAssigned(), "a claim that has ended is still assigned")
@@ -94,7 +73,7 @@ func TestSend_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 		for offset := range int64(4) {
 			l.committer.Add(offset)
 		}
-		ok := sendAll(l, "target", records("a", "b", "huge", "c"), func([]wire.RawRecord) {})
+		ok := sendAll(l, "target", records("a", "b", "huge", "c"))
 		l.play(func() bool { return l.committer.Low() == 4 })
 		expect.Same(t, log.Keys("target"), []string{"a", "b", "c"}, "appended")
 		expect.Same(t, log.Keys("dead"), []string{"huge"}, "dead letters")
@@ -149,7 +128,7 @@ func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
 		}}
 		l := newTestLoop(t.Context(), log)
 		l.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
-		expect.That(t, sendAll(l, "target", records("well"), func([]wire.RawRecord) {}) && time.Since(begin) <= time.Second, "append failed")
+		expect.That(t, sendAll(l, "target", records("well")) && time.Since(begin) <= time.Second, "append failed")
 		l.play(func() bool { return l.dead.records == 0 })
 		if took := time.Since(begin); took < time.Hour || took > time.Hour+10*time.Second || tries > int(time.Hour/deadLetterRetryPause)+10 {
 			t.Errorf("appended after %v and %d tries", took, tries)

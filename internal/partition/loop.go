@@ -18,7 +18,7 @@
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. After a claim has ended, no append is started. An append in flight
-// may take retry.FinishTime more.
+// may take retry.FinishTime more, or longer if other loops share its request; see internal/send.
 package partition
 
 import (
@@ -255,6 +255,9 @@ func (l *Loop) Beat() { l.pulse.Beat() }
 
 // Done marks a record as done.
 func (l *Loop) Done(offset int64) { l.committer.Done(offset) }
+
+// Split makes a record done with the last of n calls of Done, or acks of what has its offset.
+func (l *Loop) Split(offset int64, n int) { l.committer.parts[offset] = n }
 
 // Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in
 // each iteration. A handler calls it in an iteration that takes long.

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -18,13 +19,9 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func testReader(ctx context.Context, log Log, claim ...wire.Claim) *reader {
-	return testReaderWith(ctx, log, nil, append(claim, wire.Claim{Topic: "t", Offset: 7})[0])
-}
-
-func testReaderWith(ctx context.Context, log Log, r prometheus.Registerer, claim wire.Claim) *reader {
-	logger := slog.New(slog.DiscardHandler)
-	return newReader(ctx, &Stage{Name: "test", Log: log, Metrics: NewMetrics(metrics.With(r), "test")}, claim, logger)
+func testReader(ctx context.Context, log Log, r prometheus.Registerer) *reader {
+	s := &Stage{Name: "test", Log: log, Metrics: NewMetrics(metrics.With(r), "test")}
+	return newReader(ctx, s, wire.Claim{Topic: "t", Offset: 7}, slog.New(slog.DiscardHandler))
 }
 
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
@@ -35,7 +32,7 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 				return wire.Fetched{}, errDown
 			}
 			return wire.Fetched{Next: at.Offset + 1}, nil
-		}})
+		}}, nil)
 		r.start()
 		r.start() // has no effect: a fetch is in flight
 		f := <-r.fetched
@@ -57,13 +54,13 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			}
 			return metrics.Timestamp(time.Now()) - since
 		}
-		r := testReaderWith(ctx, &testkit.Log{Reads: func(at wire.Position) (wire.Fetched, error) {
+		r := testReader(ctx, &testkit.Log{Reads: func(at wire.Position) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
 				return wire.Fetched{}, errDown
 			}
 			return wire.Fetched{Next: at.Offset}, nil
-		}}, m, wire.Claim{Topic: "t"})
+		}}, m)
 		r.start()
 		r.handleFetched(<-r.fetched)
 		s := failing()
@@ -75,24 +72,11 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		away.Store(false)
 		r.handleFetched(<-r.fetched)
 		expect.Equal(t, failing(), 0, "seconds of failure after a fetch that succeeded")
-		cancel()
-		r.wait()
-		expect.Equal(t, m.Series("fetch_failing_since_timestamp_seconds"), 0, "series after the end")
-	})
-}
-
-func TestReader_EndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		r := testReader(ctx, &testkit.Log{Reads: func(wire.Position) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
+		away.Store(true)
 		r.start()
 		cancel()
 		r.wait()
-		select {
-		case f := <-r.fetched:
-			t.Errorf("handed over %+v", f)
-		default:
-		}
+		expect.That(t, m.Series("fetch_failing_since_timestamp_seconds") == 0 && len(r.fetched) == 0, "after the end there are a series or records")
 	})
 }
 
@@ -145,6 +129,29 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		c := claims[1]
 		expect.That(t, c.Offset == 5 && c.Acked == "runs" && !c.NoCommit, "started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.NoCommit)
 		expect.AtMost(t, time.Since(begin), stuckAfter+15*time.Second, "the time")
+	})
+}
+
+// unreadLog is a log that nobody reads.
+type unreadLog struct {
+	slog.Handler
+	test context.Context
+}
+
+func (l unreadLog) Handle(context.Context, slog.Record) error { <-l.test.Done(); return nil }
+
+// Heartbeats go on, so nobody else serves the partition of a loop that hangs in the log: the process must end.
+func TestWatchdog_SeesALoopThatHangsInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan string, 1)
+		s := Stage{Logger: slog.New(unreadLog{slog.NewTextHandler(io.Discard, nil), t.Context()}), Metrics: NewMetrics(metrics.With(nil), "test"),
+			OnHang: func(why string) { hangs <- why }}
+		go s.serve(t.Context(), wire.Claim{Done: func(int64, string) {}}, func(context.Context, wire.Claim, *Pulse) (again bool) {
+			s.Logger.Warn("fetch failed, will retry")
+			return false
+		})
+		time.Sleep(2 * stuckAfter)
+		expect.Equal(t, len(hangs), 1, "hangs that end the process")
 	})
 }
 

@@ -53,7 +53,7 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 		stop()
 		switch {
 		case stuck:
-			// The loop may hang in its log, which nobody reads any more.
+			// In a goroutine of its own: the loop may hang because nobody reads the log.
 			go s.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", stuckAfter)
 			s.Metrics.Stuck(s.Name, claim.Topic, claim.Partition)
 			select {

@@ -17,6 +17,8 @@ type watermark struct {
 	doneAhead []wire.Run   // runs from next on that a former owner has done
 	compactAt int          // compact when open is longer
 	found     int          // index in open of the offset that was found last, or near it; -1: before open
+	// parts has the records that are done with the last of several calls of Done: how many are missing, by offset.
+	parts map[int64]int
 }
 
 // openOffset is one offset, or a run of offsets that are done.
@@ -29,7 +31,7 @@ type openOffset struct {
 const minCompact = 4096
 
 // newWatermark returns a watermark of a partition that is read from the offset on.
-func newWatermark(offset int64) *watermark { return &watermark{next: offset} }
+func newWatermark(offset int64) *watermark { return &watermark{next: offset, parts: map[int64]int{}} }
 
 // Add notes that the record at offset was read. It reports whether to process the record: not if a former owner has done it, or
 // if it was read before.
@@ -74,6 +76,11 @@ func (w *watermark) Read(next int64) { w.next = max(w.next, next) }
 // Done marks an offset as done. It ignores an offset that was never added or is done
 // already.
 func (w *watermark) Done(offset int64) {
+	if n := w.parts[offset]; n > 1 {
+		w.parts[offset] = n - 1
+		return
+	}
+	delete(w.parts, offset)
 	o := w.find(offset)
 	if o == nil || o.done {
 		return

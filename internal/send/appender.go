@@ -122,7 +122,8 @@ func New(o Options) *Appender { return &Appender{o: o, topics: map[string]*topic
 func (a *Appender) Close() { a.running.Wait() }
 
 // Send appends records to any partitions of a topic. It returns at once, and calls done once, in a goroutine of its own. The bodies of
-// the records must not change until then. No request begins after ctx has ended; one in flight may take retry.FinishTime more.
+// the records must not change until then. No request begins after ctx has ended; one in flight may take retry.FinishTime more, or
+// as long as it takes if other calls share it.
 func (a *Appender) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(Result)) {
 	a.send(ctx, topic, records, nil, done)
 }

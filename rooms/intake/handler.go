@@ -25,11 +25,6 @@ type handler struct {
 	flying   map[string]flying // by order: its records in flight
 	sendAt   time.Time         // when a waiting record may be appended; zero: perhaps now
 	reached  time.Time         // the append time of the last record that was read; zero at the end of the log
-	// open counts the rows that are not acked of records with several rows. Their records have negative offsets,
-	// which the loop does not know: it would take the ack of one row for that of all.
-	open map[int64]int
-	// broken are the records of open that have a row which cannot be scheduled.
-	broken map[int64]unreadable
 }
 
 // waiting is a record that is to be appended, and not before at.
@@ -44,14 +39,8 @@ type flying struct {
 	since   time.Time
 }
 
-// unreadable is a record that becomes a dead letter, and why.
-type unreadable struct {
-	record wire.RawRecord
-	err    error
-}
-
 func (i *Intake) newHandler(l *partition.Loop) partition.Handler {
-	return &handler{Intake: i, loop: l, flying: map[string]flying{}, open: map[int64]int{}, broken: map[int64]unreadable{}}
+	return &handler{Intake: i, loop: l, flying: map[string]flying{}}
 }
 
 // Handle implements partition.Handler. It queues a record for each row to be scheduled.
@@ -59,21 +48,16 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		h.reached = r.AppendedAt()
 		records, err := h.schedule(r)
-		switch {
-		case len(records) == 0 && err != nil:
+		parts := len(records)
+		if err != nil {
 			h.loop.DeadLetterUnreadable(r, err)
-		case len(records) == 0:
+			parts++
+		}
+		switch {
+		case parts == 0:
 			h.loop.Done(r.Offset)
-		case len(records) > 1 || err != nil:
-			at := r.Offset
-			h.open[at] = len(records)
-			if err != nil { // of one row: the dead letter follows the others
-				r.Body = slices.Clone(r.Body) // the fetch is freed
-				h.broken[at] = unreadable{r, err}
-			}
-			for i := range records {
-				records[i].Offset = -1 - r.Offset
-			}
+		case parts > 1:
+			h.loop.Split(r.Offset, parts)
 		}
 		for _, r := range records {
 			h.queue, h.sendAt = append(h.queue, waiting{RawRecord: r}), time.Time{}
@@ -176,19 +160,17 @@ func (h *handler) handleSent(sent send.Result) {
 	for _, acked := range sent.Acked {
 		for _, r := range acked.Records {
 			h.landed(r)
-			h.settle(r)
 		}
 	}
 	for _, refused := range sent.Refused { // the loop makes a dead letter
 		h.landed(refused.Record)
-		h.settle(refused.Record)
 	}
 	for _, r := range sent.Left {
 		h.landed(r)
 		h.queue = append(h.queue, waiting{r, time.Now().Add(sent.Pause)})
 	}
 	if len(sent.Left) > 0 {
-		slices.SortStableFunc(h.queue, func(a, b waiting) int { return cmp.Compare(offsetOf(a.RawRecord), offsetOf(b.RawRecord)) })
+		slices.SortStableFunc(h.queue, func(a, b waiting) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
 }
 
@@ -202,26 +184,6 @@ func (h *handler) landed(r wire.RawRecord) {
 		return
 	}
 	h.flying[order] = f
-}
-
-// offsetOf returns the offset of the change record from which a record was made.
-func offsetOf(r wire.RawRecord) int64 { return max(r.Offset, -1-r.Offset) }
-
-// settle counts a row of a record with several rows. The record is done with its last row.
-func (h *handler) settle(r wire.RawRecord) {
-	at := offsetOf(r)
-	if r.Offset >= 0 || h.open[at] == 0 {
-		return
-	}
-	if h.open[at]--; h.open[at] == 0 {
-		delete(h.open, at)
-		if b, ok := h.broken[at]; ok {
-			delete(h.broken, at)
-			h.loop.DeadLetterUnreadable(b.record, b.err)
-			return
-		}
-		h.loop.Done(at)
-	}
 }
 
 // Room implements partition.Handler.

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,7 +101,27 @@ func TestIntake_ARecordWithSeveralRowsIsDoneWithItsLastRow(t *testing.T) {
 	})
 }
 
-// Only the row that cannot be scheduled waits for the sweep. Its record becomes a dead letter behind the others.
+// Nor is it done before the dead letters are acked of the rows that Kafka refuses for good.
+func TestIntake_ARecordWithRefusedRowsIsDoneWithItsDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &testkit.Log{Fail: testkit.Rejects(time.Minute, "dead"), Answer: func(_ context.Context, topic string, _ int, keys []string) error {
+			if topic == "delay_1m" && keys[0] != "c" {
+				return wire.ErrRefused
+			}
+			return nil
+		}}
+		log.Put(shopOrders, canalInsert(time.Minute, "a", "b", "c"))
+		defer start(t, log, nil)()
+		time.Sleep(50 * time.Second)
+		expect.That(t, log.DoneBelow(shopOrders) == 0 && len(log.Keys("delay_1m")) == 1, "done below %d before the dead letters", log.DoneBelow(shopOrders))
+		time.Sleep(time.Minute)
+		must.That(t, log.DoneBelow(shopOrders) == 1 && len(log.Keys("dead")) == 2, "done below %d, %v", log.DoneBelow(shopOrders), log.Keys("dead"))
+		from, _ := log.Appended()["dead"][1].Header(wire.HeaderSourceOffset)
+		expect.Equal(t, from, "0", "the offset of the record in a dead letter")
+	})
+}
+
+// Only the row that cannot be scheduled waits for the sweep. Its record becomes a dead letter.
 func TestIntake_ABadRowKeepsNoOtherFromBeingScheduled(t *testing.T) {
 	for _, ids := range [][]string{{"a", "b", "bad", "c"}, {"a", "bad"}, {"bad", "a"}, {"bad"}} {
 		synctest.Test(t, func(t *testing.T) {
