@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
@@ -216,8 +217,8 @@ func (st *environment) dropTopics(ctx context.Context) error {
 		}
 	}
 	return errors.Join(
-		st.Kafka.DeleteTopics(ctx, names...),
-		st.Kafka.DeleteGroups(ctx, groups...),
+		drop.Topics(ctx, st.Kafka, names...),
+		drop.Groups(ctx, st.Kafka, groups...),
 		st.Redis.Del(ctx, st.cfg.Compensator.Lock.Key).Err(),
 	)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -204,7 +205,7 @@ func TestFollower_FollowsATopicOfABroker(t *testing.T) {
 	expect.Equal(t, f.keys(Filter{}), "a b c d", "keys")
 	deleteRecords(t, broker.ListenAddrs(), 1)
 	expect.Equal(t, f.fed(t).keys(Filter{}), "b c d", "deleted")
-	must.Do(t, client.DeleteTopics(t.Context(), deadTopic))
+	must.Do(t, drop.Topics(t.Context(), client, deadTopic))
 	err := f.read(t.Context())
 	s := f.note(err, now)
 	expect.That(t, err != nil && s.Problem != "", "the topic is missing: %v, %+v", err, s)

@@ -89,7 +89,6 @@ var neededOperations = map[protocol.ApiKey]string{
 	protocol.Fetch: "Read", protocol.OffsetCommit: "Read",
 	protocol.JoinGroup: "Read", protocol.SyncGroup: "Read", protocol.Heartbeat: "Read", protocol.LeaveGroup: "Read",
 	protocol.CreateTopics: "Create", protocol.CreatePartitions: "Alter",
-	protocol.DeleteTopics: "Delete", protocol.DeleteGroups: "Delete",
 	protocol.DescribeConfigs: "DescribeConfigs", protocol.AlterConfigs: "AlterConfigs", protocol.IncrementalAlterConfigs: "AlterConfigs",
 }
 

@@ -156,9 +156,6 @@ func TestCluster_ExplainsEveryRefusal(t *testing.T) {
 		{group, "Describe on Group g", func(ctx context.Context, c *Cluster) error {
 			return expect.Err(c.Group(ctx, "g", "t"))
 		}, []kmsg.Response{&kmsg.DescribeGroupsResponse{Groups: []kmsg.DescribeGroupsResponseGroup{{Group: "g", ErrorCode: group}}}}},
-		{group, "Delete on Group g", func(ctx context.Context, c *Cluster) error {
-			return c.DeleteGroups(ctx, "g")
-		}, []kmsg.Response{&kmsg.DeleteGroupsResponse{Groups: []kmsg.DeleteGroupsResponseGroup{{Group: "g", ErrorCode: group}}}}},
 		{cluster, "Write on Topic (any)", func(ctx context.Context, c *Cluster) error {
 			return (&idempotentProducer{cluster: c, id: -1}).init(ctx)
 		}, []kmsg.Response{&kmsg.InitProducerIDResponse{ErrorCode: cluster}}},
@@ -171,9 +168,6 @@ func TestCluster_ExplainsEveryRefusal(t *testing.T) {
 			[]kmsg.Response{&kmsg.CreatePartitionsResponse{Topics: []kmsg.CreatePartitionsResponseTopic{{Topic: "t", ErrorCode: topic}}}}},
 		{topic, "AlterConfigs on Topic t", change(Change{Key: "k"}),
 			[]kmsg.Response{&kmsg.IncrementalAlterConfigsResponse{Resources: []kmsg.IncrementalAlterConfigsResponseResource{{ResourceName: "t", ErrorCode: topic}}}}},
-		{topic, "Delete on Topic t", func(ctx context.Context, c *Cluster) error {
-			return c.DeleteTopics(ctx, "t")
-		}, []kmsg.Response{&kmsg.DeleteTopicsResponse{Topics: []kmsg.DeleteTopicsResponseTopic{{Topic: new("t"), ErrorCode: topic}}}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBroker(t, kfake.SeedTopics(1, "t"))

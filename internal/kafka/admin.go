@@ -304,36 +304,8 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	return nil
 }
 
-// DeleteTopics deletes the named topics. A topic that does not exist is no error.
-func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
-	res, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
-	if err != nil {
-		return fmt.Errorf("delete topics: %w", err)
-	}
+// Client returns a client for what the pipeline does not do, such as deleting a topic. The Cluster forgets its topics and coordinators.
+func (c *Cluster) Client() *kafka.Client {
 	c.transport.topology.forget()
-	for name, err := range res.Errors {
-		err = c.transport.judge(about{request: protocol.DeleteTopics, topic: name}, err)
-		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
-			return fmt.Errorf("delete topic %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// DeleteGroups deletes the named consumer groups with their commits. A group that does
-// not exist is no error.
-func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
-	for _, group := range groups { // each group may have another coordinator
-		err := askCoordinator(ctx, func() error {
-			res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
-			if err == nil {
-				err = c.transport.judge(about{request: protocol.DeleteGroups, group: group}, res.Errors[group])
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
-			return fmt.Errorf("delete group %s: %w", group, err)
-		}
-	}
-	return nil
+	return c.client
 }

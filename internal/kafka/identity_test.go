@@ -14,10 +14,16 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
+func deleteTopic(t *testing.T, c *Cluster, name string) {
+	t.Helper()
+	must.Get(c.Client().DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{name}}))(t)
+	c.Client() // forgets the topic
+}
+
 // recreate deletes t and creates it again with n records.
 func recreate(t *testing.T, c *Cluster, n int) {
 	t.Helper()
-	must.Do(t, c.DeleteTopics(t.Context(), "t"))
+	deleteTopic(t, c, "t")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	must.Do(t, c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}))
@@ -49,7 +55,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	log := mustRead(t, c, 0, wire.LogID{}).Log
-	must.Do(t, c.DeleteTopics(t.Context(), "t"))
+	deleteTopic(t, c, "t")
 	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}

@@ -235,7 +235,7 @@ func TestConsume_ATopicThatIsGoneForAMomentEndsNoClaim(t *testing.T) {
 		m := newBroker(t, kfake.SeedTopics(2, "t"), kfake.NumBrokers(1)).join("g", "")
 		m.after(t, 2)
 		for gone, again := range map[time.Duration]int{topicGone - 2*watchPartitions: 0, topicGone + 2*watchPartitions: 2} {
-			must.Do(t, m.cluster.DeleteTopics(t.Context(), "t"))
+			deleteTopic(t, m.cluster, "t")
 			time.Sleep(gone)
 			must.Do(t, m.cluster.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 2, Replication: 1}))
 			time.Sleep(3 * watchPartitions)

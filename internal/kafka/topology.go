@@ -223,11 +223,12 @@ func (t *topology) suspect(name string) {
 	}
 }
 
-// forget drops all cached topics, after this process has changed topics.
+// forget drops all that is cached, after this process has changed topics.
 func (t *topology) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.topics)
+	clear(t.coordinators)
 }
 
 // coordinator returns the cached address of a group's coordinator; "": it is not known.

@@ -63,12 +63,18 @@ func New(o Options) *Reloader {
 // accepted, it returns the error, which may be config.Problems, and changes nothing.
 func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
 
-// Run checks the file at once, since it may have changed since it was loaded, then every pollInterval and at each signal, until ctx ends.
+// Run checks the file at once, since it may have changed since it was loaded, every pollInterval once two reads are equal, and at each signal, until
+// ctx ends.
 func (r *Reloader) Run(ctx context.Context) {
 	every := time.NewTicker(pollInterval)
 	defer every.Stop()
+	before, _ := config.Read(r.o.File)
 	for asked := false; ; {
-		r.check(ctx, asked)
+		data, _ := config.Read(r.o.File)
+		if asked || bytes.Equal(data, before) { // else whoever writes it may not have finished
+			r.check(ctx, asked)
+		}
+		before = data
 		select {
 		case <-ctx.Done():
 			return

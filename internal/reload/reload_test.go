@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -76,6 +77,25 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	if changes, err := r.Reload(t.Context()); err != nil || len(changes) != 1 || changes[0].Live || len(r.taken) != 1 {
 		t.Errorf("a setting that is not live: %v, %v, applied %d times", changes, err, len(r.taken))
 	}
+}
+
+// A program may write the file in several steps, and its first lines may be a file without mistakes.
+func TestReloader_RunAppliesNoFileThatIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "buckets: [10s]\n")
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.Run(ctx)
+		for _, content := range []string{"buckets: [10s, 1m]\n", "buckets: [10s, 1m]\n# one\n", "buckets: [10s, 1m]\n# one\n# two\n"} {
+			time.Sleep(pollInterval)
+			synctest.Wait()
+			expect.Equal(t, len(r.taken), 0, "applied files")
+			r.write(content)
+		}
+		time.Sleep(2*pollInterval + 1)
+		synctest.Wait()
+		expect.Equal(t, len(r.taken), 1, "applied files")
+		cancel()
+	})
 }
 
 // TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and reported, or neither.

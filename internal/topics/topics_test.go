@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -116,7 +117,7 @@ func TestApply_SyncsTheOnlyCopy(t *testing.T) {
 		expect.Same(t, flush, step.want, "of the only copy with %q", step.text)
 		expect.Equal(t, len(fixed), step.fixed, "topics fixed with %q", step.text)
 	}
-	must.Do(t, k.DeleteTopics(t.Context(), "delay_10s", "order-close", "order-close-dead-letter", "order-events", "order-close-control"))
+	must.Do(t, drop.Topics(t.Context(), k, "delay_10s", "order-close", "order-close-dead-letter", "order-events", "order-close-control"))
 	_, flush := apply("replication: 3\nsync: always")
 	expect.Same(t, flush, all("1"), "with sync: always")
 	setTopic(t, broker, "order-close", "flush.messages", "100") // by an operator

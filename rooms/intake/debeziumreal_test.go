@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -69,7 +70,7 @@ func TestReal_Debezium(t *testing.T) {
 			printed, _ := os.ReadFile(filepath.Join(worker.Dir, "log"))
 			t.Logf("%.20000s", printed)
 		}
-		expect.NoError(t, cluster.DeleteTopics(context.Background(), topics...))
+		expect.NoError(t, drop.Topics(context.Background(), cluster, topics...))
 	}()
 	for i := range connectors {
 		readValues(t, cluster, topics[i], len(snapshotRows))

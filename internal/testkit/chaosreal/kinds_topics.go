@@ -11,6 +11,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 )
 
 // topicKinds change topics, records and commits.
@@ -36,12 +38,12 @@ var topicKinds = []kind{
 	{name: "delete-offsets-relay", does: "the relays stop, the commits of a delay topic are deleted, and the relays start",
 		least: 100 * time.Millisecond, most: time.Second, on: "relay", loses: true,
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "relay", func() error { return w.kafka.DeleteGroups(w.ctx, w.relayGroup(e)) })
+			return w.withoutGroup(e, "relay", func() error { return drop.Groups(w.ctx, w.kafka, w.relayGroup(e)) })
 		}},
 	{name: "delete-offsets-closer", does: "the closers stop, the commits of the close topic are deleted, and the closers start",
 		least: 100 * time.Millisecond, most: time.Second, on: "closer", loses: true,
 		play: func(w *world, e event) error {
-			return w.withoutGroup(e, "closer", func() error { return w.kafka.DeleteGroups(w.ctx, w.cfg.CloserGroup()) })
+			return w.withoutGroup(e, "closer", func() error { return drop.Groups(w.ctx, w.kafka, w.cfg.CloserGroup()) })
 		}},
 	{name: "reset-offsets-relay", does: "the relays stop, the commits of a delay topic are set to its beginning, and the relays start",
 		least: 100 * time.Millisecond, most: time.Second, on: "relay",
@@ -99,7 +101,7 @@ func (w *world) recreate(e event, topic string) error {
 	if err := w.eventually(func() error { return w.inSync(topic) }); err != nil {
 		return err
 	}
-	if err := w.eventually(func() error { return w.kafka.DeleteTopics(w.ctx, topic) }); err != nil {
+	if err := w.eventually(func() error { return drop.Topics(w.ctx, w.kafka, topic) }); err != nil {
 		return err
 	}
 	w.hold(e)

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/process"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -276,7 +277,7 @@ func (w *world) close() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if synced { // see recreate
-			_ = w.kafka.DeleteTopics(ctx, names...)
+			_ = drop.Topics(ctx, w.kafka, names...)
 		}
 		_, _ = w.cluster.db.ExecContext(ctx, fmt.Sprintf(w.cluster.kind.drop, w.database()))
 		w.kafka.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -166,7 +167,7 @@ var serverIncidents = []incident{
 			for _, b := range g.cfg.Buckets {
 				topics = append(topics, b.Topic)
 			}
-			must.Do(g.t, g.kafka.DeleteTopics(g.t.Context(), append(topics, g.cfg.Topics.Events)...))
+			must.Do(g.t, drop.Topics(g.t.Context(), g.kafka, append(topics, g.cfg.Topics.Events)...))
 			for _, topic := range append(topics, g.cfg.Topics.Events) { // until then a broker accepts records
 				g.until(topic+" is gone", func() bool {
 					there, err := g.kafka.Exists(g.t.Context(), topic)
@@ -187,7 +188,7 @@ var serverIncidents = []incident{
 		play: func(g *game) {
 			g.begin("relay", "closer")
 			g.place("waiting", 20, 5*time.Second)
-			must.Do(g.t, g.kafka.DeleteTopics(g.t.Context(), g.cfg.Topics.Close))
+			must.Do(g.t, drop.Topics(g.t.Context(), g.kafka, g.cfg.Topics.Close))
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
 			g.act("orderclose topics apply", g.alerts...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -129,7 +130,7 @@ func (r *rig) deleteRecords(topic string) {
 func (r *rig) recreate(topic string) {
 	r.t.Helper()
 	r.eventually(func() error {
-		deleted := r.kafka.DeleteTopics(r.t.Context(), topic)
+		deleted := drop.Topics(r.t.Context(), r.kafka, topic)
 		states, err := r.kafka.Topics(r.t.Context(), topic)
 		if err == nil && len(states) > 0 {
 			err = errors.Join(deleted, fmt.Errorf("still there: %v", states))

@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -105,7 +106,7 @@ func topicsCheckFindsDrift(t *testing.T, s environ.Servers) {
 	// A bucket with too short a retention, and a missing topic.
 	specs := topics.Specs(r.cfg)
 	short := specs[0]
-	must.Do(t, r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name))
+	must.Do(t, drop.Topics(t.Context(), r.kafka, short.Name, specs[1].Name))
 	r.eventually(func() error {
 		states, err := r.kafka.Topics(t.Context(), short.Name, specs[1].Name)
 		if err == nil && len(states) > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -108,7 +109,7 @@ func aChangedTopicsFile(t *testing.T, s environ.Servers) {
 	order("before-the-new-topic", "fresh")
 	t.Cleanup(func() {
 		r.killAll()
-		r.clean(func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, bucket) })
+		r.clean(func(ctx context.Context) error { return drop.Topics(ctx, r.kafka, bucket) })
 	})
 	r.must("topics", "apply")
 	for n := 0; slices.Max(r.ends(bucket)) == 0; n++ { // an order that takes a second to be published goes through a smaller bucket

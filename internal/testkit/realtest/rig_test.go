@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
@@ -216,7 +217,7 @@ func (r *rig) clean(f func(context.Context) error) {
 
 func (r *rig) dropTopics(ctx context.Context) error {
 	// A busy broker may need longer than one request has.
-	return process.Await(ctx, func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, scenario.TopicNames(r.cfg)...) })
+	return process.Await(ctx, func(ctx context.Context) error { return drop.Topics(ctx, r.kafka, scenario.TopicNames(r.cfg)...) })
 }
 
 // edit replaces the rig's topics.yaml by a rename.

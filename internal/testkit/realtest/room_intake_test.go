@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -44,7 +45,7 @@ func killingAnIntakeLeavesNoGap(t *testing.T, s environ.Servers) {
 	topic := r.prefix + "shop.orders"
 	r.configure("intake: {topic: " + topic + ", format: debezium}\n")
 	must.Do(t, apply(t.Context(), r.kafka, []kafka.TopicSpec{{Name: topic, Partitions: 4, Replication: 1, Retention: time.Hour}}))
-	t.Cleanup(func() { r.clean(func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, topic) }) })
+	t.Cleanup(func() { r.clean(func(ctx context.Context) error { return drop.Topics(ctx, r.kafka, topic) }) })
 	r.start("relay", "closer", "intake-1", "intake-2")
 	count := inRing(300, 600)
 	put := func(m wire.Message) { r.append(topic, kafka.PartitionOf(m.Key, 4), m) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -23,7 +24,7 @@ func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
 		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
 		before := joins.Load()
-		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic))
+		must.Do(t, drop.Topics(ctx, r.kafka, r.cfg.Buckets[2].Topic))
 		time.Sleep(20 * time.Second)
 		expect.AtMost(t, joins.Load()-before, 20, "joins in 20 s after the topic was deleted")
 	})
@@ -44,7 +45,7 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 			time.Sleep(800 * time.Millisecond)
 		}
 		time.Sleep(4*time.Minute + 30*time.Second) // they are due one after the other
-		must.Do(t, r.kafka.DeleteTopics(ctx, cfg.Topics.Close))
+		must.Do(t, drop.Topics(ctx, r.kafka, cfg.Topics.Close))
 		time.Sleep(5 * time.Second)
 		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
@@ -205,7 +206,7 @@ func (w *chaosWorld) resetOffsets(e event) {
 	switch e.How {
 	case "deleted":
 		w.admin(func(c *kafka.Cluster) error {
-			err := c.DeleteGroups(w.faulty, group)
+			err := drop.Groups(w.faulty, c, group)
 			if w.faulty.Err() != nil {
 				return nil // a killed process stays a member until its session times out
 			}

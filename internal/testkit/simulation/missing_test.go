@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -18,7 +19,7 @@ import (
 func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		must.Do(t, r.kafka.DeleteTopics(ctx, r.cfg.Topics.DeadLetter))
+		must.Do(t, drop.Topics(ctx, r.kafka, r.cfg.Topics.DeadLetter))
 		f.buckets[30*time.Second] = true
 		f.write(t, f.content())
 		r.cfg = mustLoad(t, f.path)

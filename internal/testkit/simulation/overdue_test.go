@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -36,7 +37,7 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 			expect.Equal(t, r.waiting(name, "delay_1m"), 0, "%s of delay_1m, which is empty", name)
 		}
 		expect.Equal(t, r.gauge("orderclose_waiting_unseen"), 0, "topics that were not seen")
-		must.Do(t, r.kafka.DeleteTopics(ctx, "delay_5m"))
+		must.Do(t, drop.Topics(ctx, r.kafka, "delay_5m"))
 		time.Sleep(time.Minute)
 		expect.Equal(t, r.gauge("orderclose_waiting_unseen"), 1, "topics that were not seen after one was deleted")
 		expect.Equal(t, r.waiting("records", "delay_5m"), -1, "records that wait in the topic that was deleted")

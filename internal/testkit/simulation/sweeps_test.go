@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -72,12 +73,12 @@ func TestSimulation_DaysOfSweeps(t *testing.T) {
 func (r *rig) wipe(ctx context.Context, names ...string) {
 	r.t.Helper()
 	r.disturbed = true
-	must.Do(r.t, r.kafka.DeleteTopics(ctx, names...))
+	must.Do(r.t, drop.Topics(ctx, r.kafka, names...))
 	time.Sleep(5 * time.Second)
 	groups := scenario.Groups(r.cfg)
 	for _, name := range names { // a real broker deletes the commits too
 		if group := groups[name]; group != "" {
-			_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
+			_ = drop.Groups(ctx, r.kafka, group) // a group with members keeps its commits
 		}
 	}
 	r.create(topics.Specs(r.cfg))
