@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 )
 
 // Options configure a Store. DSN, MySQL or Postgres is required.
@@ -146,23 +147,23 @@ type Recorded string
 // The results of RecordPayment.
 const (
 	// Paid: the order was unpaid, due or not, and is paid now.
-	Paid Recorded = Recorded(store.RecordedPaid)
+	Paid Recorded = Recorded(callback.RecordedPaid)
 	// AlreadyPaid: the order was paid before by this payment, also if the shop has refunded or cancelled the order since. Or
 	// nobody knows by which payment: then the pipeline may have
 	// marked it as paid, with the event orderclose.OrderPaid. If a mapping has no
 	// payment_id, every later payment of a paid order gets this answer.
-	AlreadyPaid Recorded = Recorded(store.RecordedAlready)
+	AlreadyPaid Recorded = Recorded(callback.RecordedAlready)
 	// PaidLate: the order was closed or cancelled before, or another payment paid it. The money is on record in
 	// late_payments. The order stays as it is.
-	PaidLate Recorded = Recorded(store.RecordedLate)
+	PaidLate Recorded = Recorded(callback.RecordedLate)
 )
 
 var (
 	// ErrNoOrder says that a payment names an order that has neither a row nor a receipt.
-	ErrNoOrder = store.ErrNoOrder
+	ErrNoOrder = callback.ErrNoOrder
 	// ErrUnnamedStatus says that orders.status of topics.yaml does not name the status of a payment's order, as paid or as
 	// closed; the error has the status.
-	ErrUnnamedStatus = store.ErrUnnamedStatus
+	ErrUnnamedStatus = callback.ErrUnnamedStatus
 	// ErrBadPayment says that a field of a Payment cannot be recorded; the error names it.
 	ErrBadPayment = store.ErrBadPayment
 )
@@ -178,7 +179,7 @@ var (
 // RecordPayment before other statements that lock rows of other orders or of the stock. After an error, roll back: the error wraps
 // ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {
-	r, err := s.s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
+	r, err := callback.RecordPayment(ctx, s.s.Payments, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
 	err = store.Classify(err)
 	s.callbacks.WithLabelValues(callbackResult(Recorded(r), err)).Inc()
 	return Recorded(r), err

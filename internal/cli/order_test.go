@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -252,11 +253,11 @@ func TestPayments_AreListedUntilTheyAreResolved(t *testing.T) {
 	}
 	list(false, 0, "no late payment waits for a decision")
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1,
+	if _, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1\n", Amount: 1,
 		Currency: "EUR"}); !errors.Is(err, store.ErrBadPayment) {
 		t.Errorf("a payment that would break the table: %v", err)
 	}
-	if _, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1",
+	if _, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: "closed", PaymentID: "pi_1",
 		Amount: 1250, Currency: "EUR"}); err != nil ||
 		tx.Commit() != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -83,7 +84,8 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	r.addOrder("a<b>", "order-close", time.Now().Add(-time.Minute))
 	must.Get(r.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a<b>"}}))(t)
 	tx := must.Get(r.store.DB().BeginTx(t.Context(), nil))(t)
-	_, err := r.store.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
+	_, err := callback.RecordPayment(t.Context(), r.store.Payments, orderclose.SQL(tx),
+		store.LatePayment{OrderID: "a<b>", PaymentID: "pi_<1>", Amount: 1250, Currency: "EUR"})
 	must.That(t, err == nil && tx.Commit() == nil, "%v", err)
 	r.c.late.Forget()
 	ops.Forget(r.c.asks, ops.LateCheck)

@@ -19,7 +19,6 @@ type (
 	PaidSample     = schema.PaidSample
 	Trial          = closetx.Trial
 	ReceiptRow     = closetx.ReceiptRow
-	Recorded       = money.Recorded
 	LatePayment    = money.LatePayment
 	LateSummary    = money.LateSummary
 	LateSource     = money.LateSource
@@ -42,7 +41,6 @@ type (
 const (
 	MySQL, Postgres, SQLite                                      = db.MySQL, db.Postgres, db.SQLite
 	AuditOpen, AuditExcluded, AuditPaid, AuditClosed, AuditOther = schema.AuditOpen, schema.AuditExcluded, schema.AuditPaid, schema.AuditClosed, schema.AuditOther
-	RecordedPaid, RecordedAlready, RecordedLate                  = money.RecordedPaid, money.RecordedAlready, money.RecordedLate
 	SourceCallback, SourceRecheck, SourceSameID                  = money.SourceCallback, money.SourceRecheck, money.SourceSameID
 	Refunded, Reopened                                           = money.Refunded, money.Reopened
 	Unpaid, Paid, Closed, Cancelled                              = read.Unpaid, read.Paid, read.Closed, read.Cancelled
@@ -50,11 +48,11 @@ const (
 )
 
 var (
-	ErrLocked, ErrDelays, ErrServer             = db.ErrLocked, db.ErrDelays, db.ErrServer
-	Classify, Denied, Passes                    = db.Classify, db.Denied, db.Passes
-	WriteDelays, WriteMigrations                = db.WriteDelays, schema.WriteMigrations
-	ErrNoTrial, ErrNoCategory                   = closetx.ErrNoTrial, closetx.ErrNoCategory
-	ExpandEvent, JudgeStock                     = closetx.ExpandEvent, read.JudgeStock
-	ErrBadPayment, ErrNoOrder, ErrUnnamedStatus = money.ErrBadPayment, money.ErrNoOrder, money.ErrUnnamedStatus
-	ErrNoLatePayment, ErrResolvedBefore         = money.ErrNoLatePayment, money.ErrResolvedBefore
+	ErrLocked, ErrDelays, ErrServer     = db.ErrLocked, db.ErrDelays, db.ErrServer
+	Classify, Denied, Passes            = db.Classify, db.Denied, db.Passes
+	WriteDelays, WriteMigrations        = db.WriteDelays, schema.WriteMigrations
+	ErrNoTrial, ErrNoCategory           = closetx.ErrNoTrial, closetx.ErrNoCategory
+	ExpandEvent, JudgeStock             = closetx.ExpandEvent, read.JudgeStock
+	ErrBadPayment                       = money.ErrBadPayment
+	ErrNoLatePayment, ErrResolvedBefore = money.ErrNoLatePayment, money.ErrResolvedBefore
 )

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -28,17 +29,17 @@ func TestRecordPayment_RefusesATransactionOnAnotherDatabase(t *testing.T) {
 			exec(t, s.DB(), "INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES ('17', 'closed', "+
 				"'2026-11-20 12:00:00', '2026-11-20 12:00:00', 'sweep', 0, 0)")
 		}
-		record := func(of, on *store.Store) (store.Recorded, error) {
+		record := func(of, on *store.Store) (callback.Recorded, error) {
 			tx := must.Get(on.DB().BeginTx(t.Context(), nil))(t)
 			defer func() { must.Do(t, tx.Commit()) }()
-			return of.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "17", PaymentID: "p"})
+			return callback.RecordPayment(t.Context(), of.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: "17", PaymentID: "p"})
 		}
 		for range 2 { // where its receipts are is asked once
 			_, err := record(second, first)
 			must.That(t, err != nil && strings.Contains(err.Error(), "begin it on a connection to the database of the Store's DSN"), "on another database: %v", err)
 		}
 		got, err := record(second, second)
-		must.That(t, err == nil && got == store.RecordedLate, "on its own: %s, %v", got, err)
+		must.That(t, err == nil && got == callback.RecordedLate, "on its own: %s, %v", got, err)
 		var rows int
 		must.Do(t, first.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM late_payments").Scan(&rows))
 		must.That(t, rows == 0, "the other has %d late payments", rows)
@@ -48,7 +49,7 @@ func TestRecordPayment_RefusesATransactionOnAnotherDatabase(t *testing.T) {
 func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
 	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()})} {
-		_, err := s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: "a", PaymentID: "p1"})
+		_, err := callback.RecordPayment(t.Context(), s.Payments, tx, store.LatePayment{OrderID: "a", PaymentID: "p1"})
 		expect.That(t, err != nil && strings.Contains(err.Error(), "begin") && !errors.Is(store.Classify(err), orderclose.ErrUnavailable), "%T: %v", tx, err)
 	}
 }
@@ -56,8 +57,8 @@ func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
 func TestRecordPayment_AnIDThatNoOrderCanHaveIsNotAskedFor(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
 	for _, id := range []string{"", " a", "a\x00b", "a\xffb", strings.Repeat("a", orderclose.MaxIDBytes+1)} {
-		_, err := s.RecordPayment(t.Context(), orderclose.SQL((*sql.Tx)(nil)), store.LatePayment{OrderID: id, PaymentID: "p1"})
-		expect.That(t, errors.Is(err, store.ErrNoOrder), "%q: %v", id, err)
+		_, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL((*sql.Tx)(nil)), store.LatePayment{OrderID: id, PaymentID: "p1"})
+		expect.That(t, errors.Is(err, callback.ErrNoOrder), "%q: %v", id, err)
 	}
 }
 
@@ -87,8 +88,8 @@ func TestRecordPayment_SeesWhatOthersCommitAtRepeatableRead(t *testing.T) {
 			tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 			must.Do(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(new(int)))
 			row.others()
-			got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "p1", Amount: 5, Currency: "EUR"})
-			expect.That(t, err == nil && got == store.RecordedLate, "%s: %q, %v; want %q", id, got, err, store.RecordedLate)
+			got, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "p1", Amount: 5, Currency: "EUR"})
+			expect.That(t, err == nil && got == callback.RecordedLate, "%s: %q, %v; want %q", id, got, err, callback.RecordedLate)
 			must.Do(t, tx.Commit())
 		}
 		if got := texts(t, s, "SELECT order_id FROM late_payments WHERE payment_id = 'p1' ORDER BY order_id"); got != "archived, reopened, same id" {
@@ -115,11 +116,11 @@ func documentedStatements(t *testing.T) {
 		}
 	}
 	var states [2][]string
-	for i, record := range []func(*store.Store, *sql.Tx, store.LatePayment) (store.Recorded, error){
-		func(s *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
-			return s.RecordPayment(t.Context(), orderclose.SQL(tx), p)
+	for i, record := range []func(*store.Store, *sql.Tx, store.LatePayment) (callback.Recorded, error){
+		func(s *store.Store, tx *sql.Tx, p store.LatePayment) (callback.Recorded, error) {
+			return callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), p)
 		},
-		func(_ *store.Store, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
+		func(_ *store.Store, tx *sql.Tx, p store.LatePayment) (callback.Recorded, error) {
 			return byTheDocument(t.Context(), run, tx, p)
 		},
 	} {
@@ -156,7 +157,7 @@ func documentedStatements(t *testing.T) {
 			} else {
 				must.Do(t, tx.Rollback())
 			}
-			states[i] = append(states[i], fmt.Sprintf("%s: %q %v", p, r, errors.Is(err, store.ErrNoOrder)))
+			states[i] = append(states[i], fmt.Sprintf("%s: %q %v", p, r, errors.Is(err, callback.ErrNoOrder)))
 		}
 		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', id, status, version, paid_at IS NULL, payment_id) FROM orders ORDER BY id"))
 		states[i] = append(states[i], texts(t, s, "SELECT CONCAT_WS(' ', order_id, payment_id, amount, currency, source, "+age+
@@ -193,7 +194,7 @@ func forPostgres(t *testing.T, document, statement string) string {
 }
 
 // byTheDocument records a payment as docs/wire.md says.
-func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePayment) (store.Recorded, error) {
+func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePayment) (callback.Recorded, error) {
 	exec := func(n int, args ...any) int64 {
 		result, err := tx.ExecContext(ctx, run[n-1], args...)
 		if err != nil {
@@ -237,31 +238,31 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 	paid := status == 1 || status == 4 || status == 5
 	if !archived && status == 0 {
 		exec(2, p.PaymentID, p.OrderID)
-		return store.RecordedPaid, nil
+		return callback.RecordedPaid, nil
 	}
 	if paid && paidBy.String == p.PaymentID {
-		return store.RecordedAlready, nil
+		return callback.RecordedAlready, nil
 	}
 	if err := read(); err != nil {
 		return "", err
 	}
 	switch {
 	case archived && receipts+asked == 0:
-		return "", store.ErrNoOrder
+		return "", callback.ErrNoOrder
 	case paidBy.String == p.PaymentID && receipts == 0:
-		return store.RecordedAlready, nil
+		return callback.RecordedAlready, nil
 	case paidBy.String == p.PaymentID:
 		source = store.SourceSameID
 	case paid && !paidBy.Valid && (known == "reopened" || known == "no" && !reopened):
 		exec(3, p.PaymentID, p.OrderID)
-		return store.RecordedAlready, nil
+		return callback.RecordedAlready, nil
 	}
 	if asked > 0 && !paid {
 		source = store.SourceSameID
 	}
 	if known != "no" {
 		exec(6, p.Amount, p.Currency, p.OrderID, p.PaymentID)
-		return store.RecordedLate, nil
+		return callback.RecordedLate, nil
 	}
 	exec(7, p.OrderID, p.PaymentID, p.Amount, p.Currency, source)
 	exec(8, p.OrderID,
@@ -269,5 +270,5 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 			`"datacontenttype":"application/json","data":{"order_id":"%[2]s","payment_id":"%[3]s","amount":%[5]d,"currency":"%[6]s",`+
 			`"source":"%[7]s","found_at":"%[4]s"}}`,
 			len(p.OrderID), p.OrderID, p.PaymentID, now, p.Amount, p.Currency, source))
-	return store.RecordedLate, nil
+	return callback.RecordedLate, nil
 }

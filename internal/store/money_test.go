@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -28,10 +29,11 @@ func ordersOf(t *testing.T, head, orders string) *mapping.Mapping {
 }
 
 // paid records a payment of 100 cents.
-func paid(t *testing.T, s *store.Store, order, payment string) (store.Recorded, error) {
+func paid(t *testing.T, s *store.Store, order, payment string) (callback.Recorded, error) {
 	t.Helper()
 	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-	r, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: order, PaymentID: payment, Amount: 100, Currency: "EUR"})
+	r, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx),
+		store.LatePayment{OrderID: order, PaymentID: payment, Amount: 100, Currency: "EUR"})
 	if err != nil {
 		must.Do(t, tx.Rollback())
 		return r, err
@@ -73,7 +75,7 @@ func ordersOfAnyMonth(t *testing.T, on string) {
 	must.Do(t, s.Migrate(t.Context()))
 	must.Do(t, s.CheckMapping(t.Context()))
 	for _, months := range []int{-40, -4, 0, 2, 4, 30} {
-		for what, want := range map[string]store.Recorded{"open": store.RecordedPaid, "closed": store.RecordedLate} {
+		for what, want := range map[string]callback.Recorded{"open": callback.RecordedPaid, "closed": callback.RecordedLate} {
 			got, err := paid(t, s, fmt.Sprint(what, months), "p1")
 			expect.That(t, got == want, "payment of the order %s%d: %q, %v; want %q", what, months, got, err, want)
 		}
@@ -81,7 +83,7 @@ func ordersOfAnyMonth(t *testing.T, on string) {
 			t.Errorf("late money of the order asked%d: recorded %d, %v", months, n, err)
 		}
 	}
-	if _, err := paid(t, s, "nobody's", "p1"); !errors.Is(err, store.ErrNoOrder) {
+	if _, err := paid(t, s, "nobody's", "p1"); !errors.Is(err, callback.ErrNoOrder) {
 		t.Error(err)
 	}
 }
@@ -109,7 +111,7 @@ func TestCheckMapping_RefusesAColumnThatCutsIDsOfPaymentsOff(t *testing.T) {
 		exec(t, s.DB(), fix)
 		must.Do(t, s.CheckMapping(t.Context()))
 		must.Do(t, s.Migrate(t.Context()))
-		for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
+		for _, want := range []callback.Recorded{callback.RecordedPaid, callback.RecordedAlready} {
 			got, err := paid(t, s, "1", strings.Repeat("p", orderclose.MaxIDBytes))
 			expect.That(t, got == want, "%q, %v; want %q", got, err, want)
 		}
@@ -231,7 +233,7 @@ func TestPostgres_TransactionsRaiseSynchronousCommit(t *testing.T) {
 			must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}}))(t)
 			shop := closed(t, must.Get(sql.Open("pgx", dsn))(t))
 			tx := must.Get(shop.BeginTx(t.Context(), nil))(t)
-			must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"}))(t)
+			must.Get(callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: "b", PaymentID: "p1"}))(t)
 			must.Do(t, tx.Commit())
 			got := texts(t, s, "SELECT CONCAT(value, ' ', COUNT(*)) FROM seen GROUP BY value")
 			expect.That(t, got == c.want+" 3", "synchronous_commit %s: the UPDATEs of a close and of a payment have %s, want %s in all 3", c.set, got, c.want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
@@ -139,8 +140,9 @@ func (m *moneyWorld) calls() {
 func (m *moneyWorld) call(id string) {
 	p := m.payments[id]
 	tx := must.Get(m.s.DB().BeginTx(m.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(m.T)
-	result, err := m.s.RecordPayment(m.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: m.id, PaymentID: id, Amount: p.amount, Currency: "EUR"})
-	if p.refused = errors.Is(err, store.ErrNoOrder); p.refused {
+	result, err := callback.RecordPayment(m.Context(), m.s.Payments, orderclose.SQL(tx),
+		store.LatePayment{OrderID: m.id, PaymentID: id, Amount: p.amount, Currency: "EUR"})
+	if p.refused = errors.Is(err, callback.ErrNoOrder); p.refused {
 		must.Do(m.T, tx.Rollback())
 	} else {
 		must.Do(m.T, errors.Join(err, tx.Commit()))

@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -186,9 +187,10 @@ func TestRecordPayment_IsRightInAnySessionOfTheShop(t *testing.T) {
 				cfg.InterpolateParams = interpolate
 				cfg.Params = map[string]string{"time_zone": "'" + zone + "'", "sql_mode": "'PAD_CHAR_TO_FULL_LENGTH'"}
 				db := sql.OpenDB(must.Get(mysql.NewConnector(cfg))(t))
-				for _, want := range []store.Recorded{store.RecordedPaid, store.RecordedAlready} {
+				for _, want := range []callback.Recorded{callback.RecordedPaid, callback.RecordedAlready} {
 					tx := must.Get(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted}))(t)
-					got, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: "pi_1", Amount: 1, Currency: "EUR"})
+					got, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx),
+						store.LatePayment{OrderID: id, PaymentID: "pi_1", Amount: 1, Currency: "EUR"})
 					expect.That(t, got == want && err == nil, "%s: %q, %v; want %q", id, got, err, want)
 					must.Do(t, tx.Commit())
 				}
@@ -245,7 +247,7 @@ func TestRecordPayment_FindsAnOrderWhoseIDHasZerofill(t *testing.T) {
 		must.Do(t, s.Migrate(t.Context()))
 		got := must.Get(paid(t, s, "7", "p1"))(t)
 		verdicts := must.Get(closeOrders(t, s, "7"))(t)
-		expect.That(t, got == store.RecordedPaid && verdicts[0] == orderclose.AlreadyPaid, "the payment is %s, and a close says %s", got, verdicts[0])
+		expect.That(t, got == callback.RecordedPaid && verdicts[0] == orderclose.AlreadyPaid, "the payment is %s, and a close says %s", got, verdicts[0])
 	})
 }
 
@@ -300,7 +302,7 @@ func TestPostgres_TypesThatOtherDatabasesDoNotHave(t *testing.T) {
 		got := must.Get(closeOrders(t, s, "1", "2", none))(t)
 		expect.That(t, fmt.Sprint(got) == "[paused closed not_found]", "%v", got)
 		_, err := paid(t, s, none, "p1")
-		expect.That(t, errors.Is(err, store.ErrNoOrder), "%v", err)
+		expect.That(t, errors.Is(err, callback.ErrNoOrder), "%v", err)
 		must.Get(s.OrderHistory(t.Context(), none))(t)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -81,7 +82,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			}
 			for id := 17; id <= 20; id++ {
 				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-				must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Get(callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
 				must.Do(t, tx.Commit())
 			}
 			stale := func(what string, rows int) {
@@ -100,7 +101,7 @@ func eachChangeChangesLocks(t *testing.T) {
 			exec(t, s.DB(), "CREATE TABLE was AS SELECT id, touched, rev FROM shop_order WHERE id IN (13, 14, 15, 16)")
 			for id := 13; id <= 16; id++ {
 				tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
-				must.Get(s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
+				must.Get(callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: fmt.Sprint(id), PaymentID: "p"}))(t)
 				must.Do(t, tx.Commit())
 			}
 			stale("payments of paid orders", 12)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -83,6 +84,6 @@ func needsReadCommitted(t *testing.T) {
 	s := open(t, store.Options{DSN: migratedDatabase(t)})
 	tx := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 	defer func() { must.Do(t, tx.Rollback()) }()
-	_, err := s.RecordPayment(t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: "a", PaymentID: "p1"})
+	_, err := callback.RecordPayment(t.Context(), s.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: "a", PaymentID: "p1"})
 	expect.That(t, err != nil && strings.Contains(err.Error(), "begin it at READ COMMITTED"), "recorded: %v", err)
 }

@@ -87,8 +87,8 @@ const (
 	maxCurrency  = 8
 )
 
-// check returns an error that wraps ErrBadPayment and names the field that cannot be recorded.
-func (p LatePayment) check() error {
+// Check returns an error that wraps ErrBadPayment and names the field that cannot be recorded.
+func (p LatePayment) Check() error {
 	bad := func(what string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrBadPayment, fmt.Sprintf(what, args...))
 	}
@@ -117,7 +117,7 @@ func (p LatePayment) check() error {
 func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n int, err error) {
 	for _, p := range payments {
 		isNew := false
-		err := p.check()
+		err := p.Check()
 		var where db.Candidates
 		if err == nil {
 			where, err = s.Everywhere(ctx)
@@ -126,21 +126,21 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 			err = s.Transact(ctx, func(tx *gorm.DB) error {
 				isNew = false
 				t := db.Own(tx)
-				o, err := s.lockPayable(t, p.OrderID, where)
+				o, err := s.LockPayable(t, p.OrderID, where)
 				if err != nil {
 					return err
 				}
-				closed := o.state == db.StateClosed || !o.named && o.state == db.StatePaid
-				if o.table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
-					if closed, err = s.hasReceipt(t, "receipts", p.OrderID); err != nil {
+				closed := o.State == db.StateClosed || !o.Named && o.State == db.StatePaid
+				if o.Table == nil { // its row may have been archived since it was closed //mutant:archived-money-unrecorded
+					if closed, err = s.HasReceipt(t, "receipts", p.OrderID); err != nil {
 						return err
 					}
-					if o.now, err = s.NowIn(tx); err != nil {
+					if o.Now, err = s.NowIn(tx); err != nil {
 						return err
 					}
 				}
 				if closed {
-					isNew, err = s.recordLate(t, p, o.now)
+					isNew, err = s.AddLate(t, p, o.Now)
 				}
 				return err
 			})
@@ -155,12 +155,12 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 	return n, nil
 }
 
-// recordLate writes a late payment and its event, and reports whether it is new: whether the order has no row with its id,
+// AddLate writes a late payment and its event, and reports whether it is new: whether the order has no row with its id,
 // or without an id no row at all. The order's row is locked, if there is one. An amount that becomes known is added, unless
 // somebody has resolved the row. Nothing else of a row changes. A row without an id may be the same money as a row with one:
 // markSame says so when rows are read.
-func (s *Payments) recordLate(tx db.Lent, p LatePayment, now time.Time) (isNew bool, err error) {
-	known, err := s.lateOf(tx, p.OrderID)
+func (s *Payments) AddLate(tx db.Lent, p LatePayment, now time.Time) (isNew bool, err error) {
+	known, err := s.LateOf(tx, p.OrderID)
 	if err != nil || p.PaymentID == "" && len(known) > 0 {
 		return false, err
 	}
@@ -186,8 +186,8 @@ func (s *Payments) recordLate(tx db.Lent, p LatePayment, now time.Time) (isNew b
 	return true, tx.Change(1, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES (?, ?, ?)", p.OrderID, event, at)
 }
 
-// lateOf reads the late payments of an order. It locks them: at REPEATABLE READ another read would not see what other transactions committed since.
-func (s *Payments) lateOf(tx db.Lent, order string) ([]LatePayment, error) {
+// LateOf reads the late payments of an order. It locks them: at REPEATABLE READ another read would not see what other transactions committed since.
+func (s *Payments) LateOf(tx db.Lent, order string) ([]LatePayment, error) {
 	return db.RowsOf(tx, "SELECT id, payment_id, currency, resolution FROM late_payments WHERE order_id = ?"+db.AllRows+s.Dialect.ForUpdate, []any{order},
 		func(k *LatePayment) []any { return []any{&k.ID, &k.PaymentID, &k.Currency, &k.Resolution} })
 }

@@ -57,7 +57,7 @@ var storeMutants = []mutant{
 		changes{{"!strings.EqualFold(v.Orders, own)", "false"}},
 		"internal/store/sqlite", "TestSuite_InMemory/ASecondTableOrCloseOfOrdersIsRefused", "belong to (table course_order"},
 	{"other-store-written", "a payment is recorded among the receipts of another Store", changes{{"there != home", `there == ""`}},
-		"internal/store/money", "TestRecordPayment_RefusesTheTablesOfAnotherStore", "in another database"},
+		"internal/store/callback", "TestRecordPayment_RefusesTheTablesOfAnotherStore", "in another database"},
 	{"other-outbox-written", "an order is added to the outbox that the shop's connection finds", changes{{`== ""`, `!= "x"`}},
 		"producer", "TestNewOutbox_RejectsInvalidOptions", "INSERT INTO outbox_schedules"},
 	{"paid-without-event", "an order is marked as paid without its event", changes{{"s.paidEvent(c, r.OrderID)", "error(nil)"}},

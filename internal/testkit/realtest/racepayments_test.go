@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/measure"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -128,7 +129,7 @@ type racingShop struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	due    []orderclose.Order // orders that somebody may read
-	known  map[store.Recorded]int
+	known  map[callback.Recorded]int
 }
 
 // created opens the payment page of a new order, for some in the last moment before the due time. Nine of ten customers
@@ -195,16 +196,17 @@ func (s *racingShop) callback(order, id string) {
 		if plan.Sorted = true; s.onPostgres() {
 			plan.Isolation = sql.LevelReadCommitted // RecordPayment takes no other
 		}
-		var got store.Recorded
+		var got callback.Recorded
 		err := plan.Run(s.t.Context(), s.db, order, &s.locks, func(tx *sql.Tx) (err error) {
-			got, err = s.store.RecordPayment(s.t.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
+			got, err = callback.RecordPayment(s.t.Context(), s.store.Payments, orderclose.SQL(tx),
+				store.LatePayment{OrderID: order, PaymentID: id, Amount: 100, Currency: "EUR"})
 			return err
 		})
 		if err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.known == nil {
-				s.known = map[store.Recorded]int{}
+				s.known = map[callback.Recorded]int{}
 			}
 			s.known[got]++
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -517,7 +518,7 @@ func (s *seat) callback() {
 	for _, p := range []store.LatePayment{{OrderID: "good", PaymentID: "p1"}, {OrderID: "bad", PaymentID: "p1"},
 		{OrderID: "bad", PaymentID: "p1", Amount: 1250, Currency: "EUR"}} {
 		tx := must.Get(db.DB().BeginTx(s.t.Context(), nil))(s.t)
-		_, err := db.RecordPayment(s.t.Context(), orderclose.SQL(tx), p)
+		_, err := callback.RecordPayment(s.t.Context(), db.Payments, orderclose.SQL(tx), p)
 		must.Do(s.t, errors.Join(err, tx.Commit()))
 	}
 	expect.NoError(s.t, s.has("SELECT CASE WHEN COUNT(*) = 2 THEN 1 ELSE 0 END FROM late_payments"))

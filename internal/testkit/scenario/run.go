@@ -13,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/closer/sqlclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -27,7 +28,7 @@ func OrdersOf(s *store.Store) *shopdb.Orders {
 // RecordOf returns RecordPayment of a store, also on SQLite, as sqlclose.Store has it.
 func RecordOf(s *store.Store) func(context.Context, orderclose.Tx, sqlclose.Payment) (sqlclose.Recorded, error) {
 	return func(ctx context.Context, tx orderclose.Tx, p sqlclose.Payment) (sqlclose.Recorded, error) {
-		r, err := s.RecordPayment(ctx, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
+		r, err := callback.RecordPayment(ctx, s.Payments, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
 		return sqlclose.Recorded(r), err
 	}
 }

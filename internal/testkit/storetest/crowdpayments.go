@@ -14,6 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/testkit/shoplocks"
 )
@@ -87,7 +88,7 @@ func (c *crowd) callback(random *rand.Rand, id string) error {
 	}
 	defer tx.Rollback() // does nothing after the commit
 	pay := func(payment string) error {
-		_, err := c.RecordPayment(c.Context(), orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: payment, Amount: 5, Currency: "EUR"})
+		_, err := callback.RecordPayment(c.Context(), c.Payments, orderclose.SQL(tx), store.LatePayment{OrderID: id, PaymentID: payment, Amount: 5, Currency: "EUR"})
 		return err
 	}
 	do := func(query string) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -30,19 +31,19 @@ var latePaymentPromises = []promise[shop]{
 }
 
 // record records a payment of 1250 cents in a transaction of its own.
-func (s *shop) record(order, payment string) store.Recorded {
+func (s *shop) record(order, payment string) callback.Recorded {
 	s.Helper()
 	return must.Get(s.tryRecord(store.LatePayment{OrderID: order, PaymentID: payment, Amount: 1250, Currency: "EUR"}))(s)
 }
 
 // tryRecord calls RecordPayment in a transaction of its own, and commits after a success.
-func (s *shop) tryRecord(p store.LatePayment) (r store.Recorded, err error) {
+func (s *shop) tryRecord(p store.LatePayment) (r callback.Recorded, err error) {
 	tx, err := s.DB().BeginTx(s.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return "", err
 	}
 	defer tx.Rollback() // does nothing after the commit
-	if r, err = s.RecordPayment(s.Context(), orderclose.SQL(tx), p); err == nil {
+	if r, err = callback.RecordPayment(s.Context(), s.Payments, orderclose.SQL(tx), p); err == nil {
 		err = tx.Commit()
 	}
 	return r, err
@@ -90,13 +91,14 @@ func recordPayments(t *testing.T, s *shop) {
 	must.Get(s.PayOrders(t.Context(), requests("asked")))(t)
 	for _, row := range []struct {
 		order, payment string
-		want           store.Recorded
+		want           callback.Recorded
 	}{
-		{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready}, {"open", "p2", store.RecordedLate}, {"open", "p2", store.RecordedLate},
-		{"early", "p1", store.RecordedPaid},
-		{"asked", "p1", store.RecordedAlready}, {"asked", "p1", store.RecordedAlready}, {"asked", "p2", store.RecordedLate}, {"asked", "p1", store.RecordedAlready},
-		{"closed", "p1", store.RecordedLate}, {"closed", "p1", store.RecordedLate}, {"closed", "p2", store.RecordedLate},
-		{"cancelled", "p1", store.RecordedLate},
+		{"open", "p1", callback.RecordedPaid}, {"open", "p1", callback.RecordedAlready}, {"open", "p2", callback.RecordedLate}, {"open", "p2", callback.RecordedLate},
+		{"early", "p1", callback.RecordedPaid},
+		{"asked", "p1", callback.RecordedAlready}, {"asked", "p1", callback.RecordedAlready}, {"asked", "p2", callback.RecordedLate},
+		{"asked", "p1", callback.RecordedAlready},
+		{"closed", "p1", callback.RecordedLate}, {"closed", "p1", callback.RecordedLate}, {"closed", "p2", callback.RecordedLate},
+		{"cancelled", "p1", callback.RecordedLate},
 	} {
 		want(t, "payment "+row.payment+" of "+row.order, s.record(row.order, row.payment), row.want)
 	}
@@ -123,7 +125,7 @@ func lateWithoutID(t *testing.T, s *shop) {
 	s.migrated()
 	s.overdueOrders("a", "b", "open", "paid")
 	s.close("a", "b")
-	want(t, "payment", s.record("paid", "p"), store.RecordedPaid)
+	want(t, "payment", s.record("paid", "p"), callback.RecordedPaid)
 	recheck := func(order, payment string) store.LatePayment {
 		return store.LatePayment{OrderID: order, PaymentID: payment, Source: store.SourceRecheck}
 	}
@@ -135,9 +137,9 @@ func lateWithoutID(t *testing.T, s *shop) {
 		want(t, "recorded "+round.name, n, round.new)
 	}
 	want(t, "late payments", s.late(), []string{"a  -  recheck "})
-	want(t, "callback", s.record("a", "p1"), store.RecordedLate)
+	want(t, "callback", s.record("a", "p1"), callback.RecordedLate)
 	want(t, "with the id", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback "})
-	want(t, "callback", s.record("b", "p1"), store.RecordedLate)
+	want(t, "callback", s.record("b", "p1"), callback.RecordedLate)
 	n := must.Get(s.RecordLate(t.Context(), []store.LatePayment{recheck("a", ""), recheck("b", ""), recheck("b", "p1"), recheck("b", "p2")}))(t)
 	want(t, "recorded", n, 1)
 	want(t, "at last", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
@@ -149,7 +151,8 @@ func unnamedStatus(t *testing.T, s *shop) {
 	s.order("a", -time.Minute)
 	s.close("a")
 	s.exec("UPDATE orders SET status = 77")
-	if _, err := s.tryRecord(store.LatePayment{OrderID: "a", PaymentID: "p1"}); !errors.Is(err, store.ErrUnnamedStatus) || !strings.Contains(err.Error(), `"77"`) {
+	_, err := s.tryRecord(store.LatePayment{OrderID: "a", PaymentID: "p1"})
+	if !errors.Is(err, callback.ErrUnnamedStatus) || !strings.Contains(err.Error(), `"77"`) {
 		t.Error(err)
 	}
 	want(t, "found by asking", must.Get(s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "a", Source: store.SourceRecheck}}))(t), 1)
@@ -171,8 +174,8 @@ func lateOfArchivedOrder(t *testing.T, s *shop) {
 		want(t, "recorded", n, recorded)
 	}
 	for range 2 {
-		want(t, "callback", s.record("a", "p1"), store.RecordedLate)
-		expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"})), store.ErrNoOrder, "an order that no close has seen")
+		want(t, "callback", s.record("a", "p1"), callback.RecordedLate)
+		expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"})), callback.ErrNoOrder, "an order that no close has seen")
 	}
 	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 2)
@@ -187,9 +190,9 @@ func badPayments(t *testing.T, s *shop) {
 		want error
 		hint string
 	}{
-		{store.LatePayment{OrderID: "nobody's", PaymentID: "p"}, store.ErrNoOrder, "let the provider call again"},
-		{store.LatePayment{OrderID: "A", PaymentID: "p"}, store.ErrNoOrder, "no such order"},
-		{store.LatePayment{OrderID: "", PaymentID: "p"}, store.ErrNoOrder, "no such order"},
+		{store.LatePayment{OrderID: "nobody's", PaymentID: "p"}, callback.ErrNoOrder, "let the provider call again"},
+		{store.LatePayment{OrderID: "A", PaymentID: "p"}, callback.ErrNoOrder, "no such order"},
+		{store.LatePayment{OrderID: "", PaymentID: "p"}, callback.ErrNoOrder, "no such order"},
 		{store.LatePayment{OrderID: "a"}, store.ErrBadPayment, "it has no id"},
 		{store.LatePayment{OrderID: "a", PaymentID: strings.Repeat("p", 65)}, store.ErrBadPayment, "at most 64 bytes"},
 		{store.LatePayment{OrderID: "a", PaymentID: strings.Repeat("p", 256)}, store.ErrBadPayment, "at most 255 bytes"},
@@ -212,23 +215,23 @@ func recordPaymentsMapped(t *testing.T, s *mapped) {
 	s.put(s.Mapping.Status.From, overdue, closed)
 	s.put(s.Paid, paid)
 	s.closing(closed)
-	want(t, "of a closed order", s.record(closed.ID, "p1"), store.RecordedLate)
-	want(t, "again", s.record(closed.ID, "p1"), store.RecordedLate)
+	want(t, "of a closed order", s.record(closed.ID, "p1"), callback.RecordedLate)
+	want(t, "again", s.record(closed.ID, "p1"), callback.RecordedLate)
 	if slices.Contains(s.Mapping.Status.Paid, s.Paid) {
-		want(t, "of a paid order", s.record(paid.ID, "p2"), store.RecordedAlready)
-	} else if _, err := s.tryRecord(store.LatePayment{OrderID: paid.ID, PaymentID: "p2"}); !errors.Is(err, store.ErrUnnamedStatus) {
+		want(t, "of a paid order", s.record(paid.ID, "p2"), callback.RecordedAlready)
+	} else if _, err := s.tryRecord(store.LatePayment{OrderID: paid.ID, PaymentID: "p2"}); !errors.Is(err, callback.ErrUnnamedStatus) {
 		t.Errorf("an order whose status the mapping does not name: %v", err)
 	}
 	want(t, "late payments", s.late(), []string{closed.ID + " p1 1250 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 1)
-	expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: gone.ID, PaymentID: "p"})), store.ErrNoOrder, "an order that does not exist")
+	expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: gone.ID, PaymentID: "p"})), callback.ErrNoOrder, "an order that does not exist")
 	if len(s.Mapping.Status.Paid) == 0 {
 		r, err := s.tryRecord(store.LatePayment{OrderID: overdue.ID, PaymentID: "p"})
 		expect.That(t, err != nil, "the mapping has no paid status, and the order was paid: %v", r)
 		return
 	}
-	want(t, "of an open order", s.record(overdue.ID, "p1"), store.RecordedPaid)
-	want(t, "again", s.record(overdue.ID, "p1"), store.RecordedAlready)
+	want(t, "of an open order", s.record(overdue.ID, "p1"), callback.RecordedPaid)
+	want(t, "again", s.record(overdue.ID, "p1"), callback.RecordedAlready)
 	s.checkSet(s.Mapping.SetPaid)
 	want(t, "close of the paid order", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
 }
@@ -240,7 +243,7 @@ func resolveLate(t *testing.T, s *shop) {
 	s.order("a", -time.Minute)
 	s.close("a")
 	for _, payment := range []string{"p1", "p2", "p3"} {
-		want(t, "payment", s.record("a", payment), store.RecordedLate)
+		want(t, "payment", s.record("a", payment), callback.RecordedLate)
 	}
 	all := must.Get(s.LatePayments(t.Context(), false, 2))(t)
 	must.That(t, len(all) == 2 && all[0].PaymentID == "p1" && all[0].Money() == "1250 EUR" && !all[0].FoundAt.IsZero() && all[0].ResolvedAt.IsZero(),
@@ -263,6 +266,6 @@ func resolveLate(t *testing.T, s *shop) {
 	want(t, "unresolved", len(must.Get(s.LatePayments(t.Context(), false, 9))(t)), 2)
 	newest := must.Get(s.LatePayments(t.Context(), true, 9))(t)
 	want(t, "all", []string{newest[0].PaymentID, newest[2].PaymentID}, []string{"p3", "p1"})
-	want(t, "a repeated callback", s.record("a", "p1"), store.RecordedLate)
+	want(t, "a repeated callback", s.record("a", "p1"), callback.RecordedLate)
 	want(t, "late payments", len(s.late()), 3)
 }

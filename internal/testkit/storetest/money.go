@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -27,26 +28,26 @@ var moneyPromises = []promise[shop]{
 func repeatedAfterRefund(t *testing.T, s *shop) {
 	s.migrated()
 	s.overdueOrders("refunded", "unnamed", "early", "reopened", "open")
-	want(t, "payment", s.record("refunded", "p1"), store.RecordedPaid)
-	want(t, "payment", s.record("unnamed", "p1"), store.RecordedPaid)
+	want(t, "payment", s.record("refunded", "p1"), callback.RecordedPaid)
+	want(t, "payment", s.record("unnamed", "p1"), callback.RecordedPaid)
 	s.exec("UPDATE orders SET status = 3 WHERE id = 'refunded'")
 	s.exec("UPDATE orders SET status = 77 WHERE id = 'unnamed'")
 	for range 2 {
-		want(t, "again, after the refund", s.record("refunded", "p1"), store.RecordedAlready)
-		want(t, "again, in a state that the mapping does not name", s.record("unnamed", "p1"), store.RecordedAlready)
+		want(t, "again, after the refund", s.record("refunded", "p1"), callback.RecordedAlready)
+		want(t, "again, in a state that the mapping does not name", s.record("unnamed", "p1"), callback.RecordedAlready)
 	}
 	want(t, "late payments", s.late(), nil)
-	want(t, "another payment", s.record("refunded", "p2"), store.RecordedLate)
+	want(t, "another payment", s.record("refunded", "p2"), callback.RecordedLate)
 
 	// A shop writes the id before the payment. The order is closed, and then the money comes.
 	s.exec("UPDATE orders SET payment_id = 'p1' WHERE id IN ('early', 'reopened', 'open')")
 	s.close("early", "reopened")
 	s.exec("UPDATE orders SET status = 1 WHERE id = 'reopened'")
-	want(t, "of an open order", s.record("open", "p1"), store.RecordedPaid)
+	want(t, "of an open order", s.record("open", "p1"), callback.RecordedPaid)
 	for range 2 {
-		want(t, "of an open order, again", s.record("open", "p1"), store.RecordedAlready)
-		want(t, "of a closed order", s.record("early", "p1"), store.RecordedLate)
-		want(t, "of an order that the shop has reopened", s.record("reopened", "p1"), store.RecordedAlready)
+		want(t, "of an open order, again", s.record("open", "p1"), callback.RecordedAlready)
+		want(t, "of a closed order", s.record("early", "p1"), callback.RecordedLate)
+		want(t, "of an order that the shop has reopened", s.record("reopened", "p1"), callback.RecordedAlready)
 	}
 	want(t, "late payments", s.late(), []string{"early p1 1250 EUR same_id ", "refunded p2 1250 EUR callback "})
 	want(t, "events", s.lateEvents(), []string{
@@ -68,12 +69,12 @@ func callbackAfterAsking(t *testing.T, s *shop) {
 	s.exec("DELETE FROM orders WHERE id = 'archived'")
 	for range 2 {
 		for _, id := range ids[:2] {
-			want(t, "first callback of "+id, s.record(id, "p1"), store.RecordedLate)
-			want(t, "second payment of "+id, s.record(id, "p2"), store.RecordedLate)
+			want(t, "first callback of "+id, s.record(id, "p1"), callback.RecordedLate)
+			want(t, "second payment of "+id, s.record(id, "p2"), callback.RecordedLate)
 		}
-		want(t, "of a paid order", s.record("shipped", "p1"), store.RecordedAlready)
+		want(t, "of a paid order", s.record("shipped", "p1"), callback.RecordedAlready)
 	}
-	want(t, "second payment of a paid order", s.record("shipped", "p2"), store.RecordedLate)
+	want(t, "second payment of a paid order", s.record("shipped", "p2"), callback.RecordedLate)
 	want(t, "late payments", s.late(), []string{"archived p1 1250 EUR same_id ", "archived p2 1250 EUR same_id ", "refunded p1 1250 EUR same_id ",
 		"refunded p2 1250 EUR same_id ", "shipped p2 1250 EUR callback "})
 }
@@ -91,8 +92,8 @@ func twoPaymentsOfAnOrder(t *testing.T, s *shop) {
 	want(t, "recorded", must.Get(s.RecordLate(t.Context(), asked))(t), 3)
 	must.Get(s.ResolveLate(t.Context(), s.rowOf("b", "").ID, store.Refunded, "ann"))(t)
 	for range 2 {
-		want(t, "callback", s.record("a", "p2"), store.RecordedLate)
-		want(t, "callback", s.record("b", "p2"), store.RecordedLate)
+		want(t, "callback", s.record("a", "p2"), callback.RecordedLate)
+		want(t, "callback", s.record("b", "p2"), callback.RecordedLate)
 	}
 	want(t, "recorded again, by the next step of the recheck", must.Get(s.RecordLate(t.Context(), asked))(t), 0)
 	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p2 1250 EUR callback ", "b  -  recheck refunded", "b p2 1250 EUR callback ",
@@ -140,19 +141,19 @@ func reopenedPayment(t *testing.T, s *shop) {
 	s.overdueOrders("told", "callback", "unknown", "gift")
 	s.close("told", "callback", "unknown")
 	for _, id := range []string{"told", "callback"} {
-		want(t, "late", s.record(id, "p1"), store.RecordedLate)
-		want(t, "late", s.record(id, "p3"), store.RecordedLate)
+		want(t, "late", s.record(id, "p1"), callback.RecordedLate)
+		want(t, "late", s.record(id, "p3"), callback.RecordedLate)
 		must.Get(s.ResolveLate(t.Context(), s.rowOf(id, "p1").ID, store.Reopened, "ann"))(t)
 	}
 	must.Get(s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unknown", Source: store.SourceRecheck}}))(t)
 	must.Get(s.ResolveLate(t.Context(), s.rowOf("unknown", "").ID, store.Reopened, "ann"))(t)
 	s.exec("UPDATE orders SET status = 1")
 	for range 2 {
-		want(t, "a second payment", s.record("told", "p2"), store.RecordedLate)
-		want(t, "a late payment that nobody has resolved", s.record("callback", "p3"), store.RecordedLate)
-		want(t, "the payment that paid", s.record("callback", "p1"), store.RecordedAlready)
-		want(t, "the first id of money without one", s.record("unknown", "p1"), store.RecordedAlready)
-		want(t, "the first id of an order that the shop has marked", s.record("gift", "p1"), store.RecordedAlready)
+		want(t, "a second payment", s.record("told", "p2"), callback.RecordedLate)
+		want(t, "a late payment that nobody has resolved", s.record("callback", "p3"), callback.RecordedLate)
+		want(t, "the payment that paid", s.record("callback", "p1"), callback.RecordedAlready)
+		want(t, "the first id of money without one", s.record("unknown", "p1"), callback.RecordedAlready)
+		want(t, "the first id of an order that the shop has marked", s.record("gift", "p1"), callback.RecordedAlready)
 	}
 	want(t, "late payments", s.late(), []string{"callback p1 1250 EUR callback reopened", "callback p3 1250 EUR callback ",
 		"told p1 1250 EUR callback reopened", "told p3 1250 EUR callback ", "told p2 1250 EUR callback ", "unknown  -  recheck reopened"})
@@ -173,7 +174,7 @@ func amountBecomesKnown(t *testing.T, s *shop) {
 		must.Get(s.tryRecord(p))(t)
 	}
 	must.Get(s.ResolveLate(t.Context(), s.rowOf("a", "p2").ID, store.Refunded, "ann"))(t)
-	want(t, "of a resolved one", s.record("a", "p2"), store.RecordedLate)
+	want(t, "of a resolved one", s.record("a", "p2"), callback.RecordedLate)
 	want(t, "late payments", s.late(), []string{"a p1 500 EUR callback ", "a p2 -  callback refunded", "a p3 0 EUR callback "})
 	want(t, "events", len(s.lateEvents()), 3)
 }

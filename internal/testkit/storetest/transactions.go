@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/callback"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -90,18 +91,18 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 			append(s.late(), s.texts("SELECT order_id FROM outbox_schedules")...)...)
 	}
 	before := states()
-	record := func(tx orderclose.Tx, order, payment string) (store.Recorded, error) {
-		return s.RecordPayment(t.Context(), tx, store.LatePayment{OrderID: order, PaymentID: payment, Amount: 1250, Currency: "EUR"})
+	record := func(tx orderclose.Tx, order, payment string) (callback.Recorded, error) {
+		return callback.RecordPayment(t.Context(), s.Payments, tx, store.LatePayment{OrderID: order, PaymentID: payment, Amount: 1250, Currency: "EUR"})
 	}
 	for _, commit := range []bool{false, true} {
 		tx, end := begin(t, db, s.dsn)
 		for _, row := range []struct {
 			order, payment string
-			want           store.Recorded
+			want           callback.Recorded
 		}{
-			{"asked", "p1", store.RecordedAlready}, {"asked", "p1", store.RecordedAlready}, {"asked", "p2", store.RecordedLate},
-			{"late", "p1", store.RecordedLate}, {"late", "p1", store.RecordedLate},
-			{"open", "p1", store.RecordedPaid}, {"open", "p1", store.RecordedAlready},
+			{"asked", "p1", callback.RecordedAlready}, {"asked", "p1", callback.RecordedAlready}, {"asked", "p2", callback.RecordedLate},
+			{"late", "p1", callback.RecordedLate}, {"late", "p1", callback.RecordedLate},
+			{"open", "p1", callback.RecordedPaid}, {"open", "p1", callback.RecordedAlready},
 		} {
 			want(t, "payment "+row.payment+" of "+row.order, must.Get(record(tx, row.order, row.payment))(t), row.want)
 		}
@@ -120,7 +121,7 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 	}
 
 	tx, end := begin(t, db, s.dsn)
-	expect.Is(t, expect.Err(record(tx, "nobody's", "p1")), store.ErrNoOrder, "a payment of an unknown order")
+	expect.Is(t, expect.Err(record(tx, "nobody's", "p1")), callback.ErrNoOrder, "a payment of an unknown order")
 	s.must(end(false))
 	expect.That(t, expect.Err(record(tx, "open", "p1")) != nil, "a payment is recorded in a transaction that has ended")
 }

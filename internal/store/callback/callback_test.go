@@ -1,4 +1,4 @@
-package money
+package callback
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/money"
 	"github.com/orderclose/orderclose/internal/store/schema"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -29,7 +30,7 @@ func TestRecordPayment_RefusesTheTablesOfAnotherStore(t *testing.T) {
 	h := &db.Handle{Dialect: db.MySQLDialect}
 	h.Gorm = must.Get(gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), db.GormConfig()))(t)
 	must.Do(t, h.MapOrders(nil, "", orderclose.Delays{}))
-	s := &Payments{Closer: closetx.NewCloser(&schema.Checker{Handle: h})}
-	s.home.of = "goods"
+	s := recorder{&money.Payments{Closer: closetx.NewCloser(&schema.Checker{Handle: h})}}
+	s.Home.Of = "goods"
 	must.That(t, s.fits(s.LentBy(t.Context(), elsewhere{})) != nil, "a transaction in another database is accepted")
 }
