@@ -71,7 +71,7 @@ func (r *Reloader) Run(ctx context.Context) {
 	before, _ := config.Read(r.o.File)
 	for asked := false; ; {
 		data, _ := config.Read(r.o.File)
-		if asked || bytes.Equal(data, before) { // else whoever writes it may not have finished
+		if asked || bytes.Equal(data, before) { // else the program that writes it may not have finished
 			r.check(ctx, asked)
 		}
 		before = data
