@@ -83,8 +83,7 @@ func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 func TestReloader_RunAppliesNoFileThatIsBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "buckets: [10s]\n")
-		ctx, cancel := context.WithCancel(t.Context())
-		go r.Run(ctx)
+		go r.Run(t.Context())
 		for _, content := range []string{"buckets: [10s, 1m]\n", "buckets: [10s, 1m]\n# one\n", "buckets: [10s, 1m]\n# one\n# two\n"} {
 			time.Sleep(pollInterval)
 			synctest.Wait()
@@ -94,7 +93,6 @@ func TestReloader_RunAppliesNoFileThatIsBeingWritten(t *testing.T) {
 		time.Sleep(2*pollInterval + 1)
 		synctest.Wait()
 		expect.Equal(t, len(r.taken), 1, "applied files")
-		cancel()
 	})
 }
 
