@@ -47,7 +47,7 @@ func (w *chaosWorld) unattended() (all []span) {
 		switch e.Kind {
 		case "database":
 			all = append(all, span{from, from.Add(e.For + stalledTime)})
-		case "redis": // the holder of its lock works until the lock may have ended; then one has the lease
+		case "redis", "pause", "cut": // the holder of the lock may be the one, and works at most until the lock may have ended; then another one has it
 			all = append(all, span{from, from.Add(e.For + lock.DefaultExpiry + keeperRetry + redisTime)})
 		case "service": // turns that fail give the lock back, also the only process that may hold it; the last call may hang
 			all = append(all, span{from, from.Add(e.For + bisect.CallTimeout + keeperRetry + keeperStart)})
