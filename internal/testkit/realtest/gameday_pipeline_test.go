@@ -110,7 +110,7 @@ var pipelineIncidents = []incident{
 		name: "a recreated topic",
 		play: func(g *game) {
 			g.watch()
-			g.begin("relay", "closer", "compensator")
+			g.begin("relay", "closer", "compensator", "outbox")
 			g.firstStart()
 			bucket := g.cfg.Buckets[2].Topic
 			g.place("waiting", 12, time.Minute) // they wait until the topic is gone
