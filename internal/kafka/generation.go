@@ -193,10 +193,10 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 			}
 		}
 		n, err := g.cluster.Partitions(ctx, g.topic)
-		switch {
-		case err == nil:
+		if !errors.Is(err, kafka.UnknownTopicOrPartition) { // while no broker answers, a topic is not gone
 			seen = time.Now()
-		case !errors.Is(err, kafka.UnknownTopicOrPartition), time.Since(seen) < topicGone:
+		}
+		if err != nil && time.Since(seen) < topicGone {
 			continue
 		}
 		if n != g.assigned {

@@ -160,10 +160,11 @@ const hoursKept = 500
 // Hours reads the rows of the compensations in the database. A program's own Store has none: then it reads the records in Kafka, whose
 // counts end with the pass.
 func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
-	h.Period = p.Config.Compensator.Period
+	h.Hours, h.Period = []overdue.Hour{}, p.Config.Compensator.Period // no null in JSON
 	if p.Store != nil && !p.OwnStore {
 		h.Leases, _ = p.Store.LeaseHolders(ctx)
-		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+		h.Hours = append(h.Hours, kept...)
 		return h, err
 	}
 	if err := p.reachKafka(ctx); err != nil {

@@ -61,7 +61,7 @@ func New(o Options) *Reloader {
 
 // Reload reads the file and applies it. It returns the changes. If the file is not
 // accepted, it returns the error, which may be config.Problems, and changes nothing.
-func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
+func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true, nil) }
 
 // Run checks the file at once, since it may have changed since it was loaded, every pollInterval once two reads are equal, and at each signal, until
 // ctx ends.
@@ -72,7 +72,7 @@ func (r *Reloader) Run(ctx context.Context) {
 	for asked := false; ; {
 		data, _ := config.Read(r.o.File)
 		if asked || bytes.Equal(data, before) { // else the program that writes it may not have finished
-			r.check(ctx, asked)
+			r.check(ctx, asked, data)
 		}
 		before = data
 		select {
@@ -87,8 +87,8 @@ func (r *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// check reads the file and applies it. If asked is false, it skips unchanged content.
-func (r *Reloader) check(ctx context.Context, asked bool) (changes []Change, err error) {
+// check reads the file and applies it. If asked is false, it skips unchanged content, and content other than read.
+func (r *Reloader) check(ctx context.Context, asked bool, read []byte) (changes []Change, err error) {
 	select {
 	case <-r.lock:
 		defer func() { r.lock <- struct{}{} }()
@@ -97,7 +97,7 @@ func (r *Reloader) check(ctx context.Context, asked bool) (changes []Change, err
 	}
 	data, err := config.Read(r.o.File)
 	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
-	if again && !asked {
+	if !asked && (again || !bytes.Equal(data, read)) {
 		return nil, r.failed
 	}
 	repeated := again && r.failed != nil
