@@ -35,6 +35,8 @@ func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
 	_, stderr, code := r.cli("sweeps")
 	expect.That(t, code == 1 && strings.Contains(stderr, "order-close-control"), "without the topic: exit %d, %q", code, stderr)
 	r.cli("topics", "apply")
+	stdout, _, _ := r.cli("sweeps", "-o", "json")
+	expect.Equal(t, strings.TrimSpace(stdout), `{"sweeps":[]}`, "without a record")
 	for why, missed := range map[control.SweepReason]int{control.SweepPeriod: 3, control.SweepOnce: 4} {
 		s := control.Sweep{StartedAt: time.Now(), Why: why, Missed: missed, TookMillis: 12}
 		r.append(r.cfg.Topics.Control, must.Get(s.Encode())(t), wire.Message{Value: []byte(`{"probe":1}`)})
