@@ -31,7 +31,7 @@ func (r *result) failed() bool { return len(r.Violations) > 0 }
 // settle waits until nothing is left to do, at most until bound, stops the processes, and checks the promises.
 func (w *chaosWorld) settle(r *result) {
 	bound := w.bound()
-	if w.file != nil { // each process reads the file once a minute
+	if w.file != nil { // each process reads the file every 5 s
 		w.applyTopics()
 		w.reloadAll(0)
 		w.events.Wait()
