@@ -82,6 +82,7 @@ type recheckStep struct {
 	after  time.Duration
 	asked  orderclose.Outcome // the last order of a page that did not end a run
 	silent time.Time          // when the provider first failed to answer about each order of the present page
+	behind time.Duration      // by how much the position was behind after the last page
 }
 
 // recheck is the task that asks again about closed orders.
@@ -106,13 +107,12 @@ func (c *Compensator) recheck() Task {
 
 // turn asks about one page of orders for each step: no step waits for another. After half of taskTimeout the next turn goes on. more: orders are left.
 func (r *rechecker) turn(ctx context.Context) (more bool) {
-	var behind, failingFor time.Duration
-	var err error
+	failingFor, err, failed := time.Duration(0), error(nil), error(nil)
 	for began, i := time.Now(), 0; i < len(r.steps) && time.Since(began) < taskTimeout/2; i++ {
-		left, failed := r.page(ctx, &r.steps[0])
-		behind, err = max(behind, left), cmp.Or(err, failed)
-		r.steps = append(r.steps[1:], r.steps[0])
+		r.steps[0].behind, failed = r.page(ctx, &r.steps[0])
+		r.steps, err = append(r.steps[1:], r.steps[0]), cmp.Or(err, failed)
 	}
+	behind := slices.MaxFunc(r.steps, func(a, b recheckStep) int { return cmp.Compare(a.behind, b.behind) }).behind // also of a step that has to wait
 	switch {
 	case err == nil:
 		r.failing = time.Time{}

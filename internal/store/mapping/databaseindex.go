@@ -78,14 +78,14 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 }
 
 // sqlMarks matches what PostgreSQL writes around the names and values of a condition: casts, brackets, quotes and spaces.
-var sqlMarks = regexp.MustCompile(`::[a-z_.]*("[^"]*"|[a-z0-9_ ]+)(\(\d+\))?(\[\])?|[()'" ]`)
+var sqlMarks = regexp.MustCompile(`::(("[^"]*"|[a-z0-9_ ]+)\.?)+(\(\d+\))?(\[\])?|[()'" ]`)
 
 // hasAll reports whether a partial index has all rows in which a column has a value: its condition says so of this value or of a list, and nothing else.
 func (i Index) hasAll(column, value string) bool {
 	plain := func(text string) string { return sqlMarks.ReplaceAllString(text, "") }
 	list, only := strings.CutPrefix(plain(i.Where), plain(column)+"=")
-	list = strings.TrimSuffix(strings.TrimPrefix(list, "ANYARRAY["), "]")
-	return only && !strings.Contains(list, "]") && slices.Contains(strings.Split(list, ","), plain(value))
+	list = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(list, "ANYARRAY["), "ANY{"), "]}")
+	return only && !strings.ContainsAny(list, "[]{}") && slices.Contains(strings.Split(list, ","), plain(value))
 }
 
 // createIndex returns the statement that adds an index to the table with a name. The shop can write meanwhile, but not to a partitioned
