@@ -124,8 +124,7 @@ func TestCloser_AFirstBacklogHasTwoTransactionsAtOnce(t *testing.T) {
 	}
 }
 
-// Records that stayed unread for a day are retried a minute from now, and their payment
-// counts as pending from now, whatever the local clock says.
+// Records that stayed unread for a day are retried a minute from now, and their payment counts as pending from now, whatever the local clock says.
 func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 25 * time.Hour, -25 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

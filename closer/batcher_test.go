@@ -23,8 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/tracing"
 )
 
-// testBatcher is a batcher whose transactions end one by one, when the test sends to
-// release.
+// testBatcher is a batcher whose transactions end one by one, when the test sends to release.
 type testBatcher struct {
 	*batcher
 	transactions *transactions

@@ -78,8 +78,7 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	})
 }
 
-// A relay reads a bucket only as often as its whole length needs, so a record with five minutes
-// left must not be appended to a bucket of half an hour.
+// A relay reads a bucket only as often as its whole length needs, so a record with five minutes left must not be appended to a bucket of half an hour.
 func TestCloser_ARetryPicksItsBucketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()

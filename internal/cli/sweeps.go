@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/ops"
-	hours "github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/text"
 )
 
@@ -40,7 +39,6 @@ by hand is in orderclose actions.
 				ctx, cancel := context.WithTimeout(cmd.Context(), statusTimeout)
 				defer cancel()
 				h, err := s.pipeline().Hours(ctx)
-				h.Hours = append([]hours.Hour{}, h.Hours...) // without any, JSON has a list too
 				if limit > 0 {
 					h.Hours = h.Hours[:min(limit, len(h.Hours))]
 				}

@@ -27,8 +27,7 @@ func secured(sasl bool) ([]kfake.Opt, Security) {
 		Security{SASL: &SASL{Mechanism: Plain, User: "relay", Password: "secret"}}
 }
 
-// TestConsume_LogsSilentBrokerAndTriesAnother: a broker that accepts connections and never
-// answers used to block a membership for ever, without a log line.
+// TestConsume_LogsSilentBrokerAndTriesAnother: a broker that accepts connections and never answers used to block a membership for ever, without a log line.
 func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 	for _, sasl := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -118,8 +117,7 @@ func TestConsume_EndsClaimsWhenTheSessionIsOver(t *testing.T) {
 	})
 }
 
-// TestCluster_AuthenticatesAgainBeforeTheSessionEnds: in the last quarter of the session, or after
-// its end, and never between a request and its answer.
+// TestCluster_AuthenticatesAgainBeforeTheSessionEnds: in the last quarter of the session, or after its end, and never between a request and its answer.
 func TestCluster_AuthenticatesAgainBeforeTheSessionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))

@@ -70,7 +70,7 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 		named := i.Where == "" && (m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex))
 		whole := slices.Equal(i.Columns[:min(3, len(i.Columns))], []string{status, due, id})
 		if named && (whole || m.ID.Index == primary && slices.Equal(i.Columns, []string{status, due})) ||
-			slices.Equal(i.Columns, []string{due, id}) && i.hasAll(m.Status.Column, m.Status.From.Text) {
+			slices.Equal(i.Columns, []string{due, id}) && i.hasAll(m) {
 			return ""
 		}
 	}
@@ -80,12 +80,23 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 // sqlMarks matches what PostgreSQL writes around the names and values of a condition: casts, brackets, quotes and spaces.
 var sqlMarks = regexp.MustCompile(`::(("[^"]*"|[a-z0-9_ ]+)\.?)+(\(\d+\))?(\[\])?|[()'" ]`)
 
-// hasAll reports whether a partial index has all rows in which a column has a value: its condition says so of this value or of a list, and nothing else.
-func (i Index) hasAll(column, value string) bool {
+// hasAll reports whether a partial index has all rows that may be closed: its condition says that the status is that of open orders or one of a list with
+// it, and else only what orders.where says.
+func (i Index) hasAll(m *Mapping) (open bool) {
 	plain := func(text string) string { return sqlMarks.ReplaceAllString(text, "") }
-	list, only := strings.CutPrefix(plain(i.Where), plain(column)+"=")
-	list = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(list, "ANYARRAY["), "ANY{"), "]}")
-	return only && !strings.ContainsAny(list, "[]{}") && slices.Contains(strings.Split(list, ","), plain(value))
+	for part := range strings.SplitSeq(plain(strings.ReplaceAll(i.Where, " AND ", "&")), "&") {
+		list, of := strings.CutPrefix(part, plain(m.Status.Column)+"=")
+		list = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(list, "ANYARRAY["), "ANY{"), "]}")
+		switch {
+		case of && !strings.ContainsAny(list, "[]{}") && slices.Contains(strings.Split(list, ","), plain(m.Status.From.Text)):
+			open = true
+		case !slices.ContainsFunc(m.Where, func(w ColumnValue) bool {
+			return part == plain(w.Column)+"="+plain(w.Value.Text) || w.Value == Value{} && part == plain(w.Column)+"ISNULL"
+		}):
+			return false
+		}
+	}
+	return open
 }
 
 // createIndex returns the statement that adds an index to the table with a name. The shop can write meanwhile, but not to a partitioned
