@@ -45,6 +45,7 @@ type Reloader struct {
 	lock chan struct{} // holds one token; its holder may use the fields below
 
 	running *config.Config
+	read    []byte // the content that was read last
 	seen    []byte // the content that was checked last; nil: none yet
 	failed  error  // the error of that check; nil if the content was accepted
 }
@@ -61,20 +62,15 @@ func New(o Options) *Reloader {
 
 // Reload reads the file and applies it. It returns the changes. If the file is not
 // accepted, it returns the error, which may be config.Problems, and changes nothing.
-func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true, nil) }
+func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
 
 // Run checks the file at once, since it may have changed since it was loaded, every pollInterval once two reads are equal, and at each signal, until
 // ctx ends.
 func (r *Reloader) Run(ctx context.Context) {
 	every := time.NewTicker(pollInterval)
 	defer every.Stop()
-	before, _ := config.Read(r.o.File)
 	for asked := false; ; {
-		data, _ := config.Read(r.o.File)
-		if asked || bytes.Equal(data, before) { // else the program that writes it may not have finished
-			r.check(ctx, asked, data)
-		}
-		before = data
+		r.check(ctx, asked)
 		select {
 		case <-ctx.Done():
 			return
@@ -87,8 +83,8 @@ func (r *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// check reads the file and applies it. If asked is false, it skips unchanged content, and content other than read.
-func (r *Reloader) check(ctx context.Context, asked bool, read []byte) (changes []Change, err error) {
+// check reads the file and applies it. If asked is false, it skips unchanged content, and content that differs from the read before.
+func (r *Reloader) check(ctx context.Context, asked bool) (changes []Change, err error) {
 	select {
 	case <-r.lock:
 		defer func() { r.lock <- struct{}{} }()
@@ -97,7 +93,8 @@ func (r *Reloader) check(ctx context.Context, asked bool, read []byte) (changes 
 	}
 	data, err := config.Read(r.o.File)
 	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
-	if !asked && (again || !bytes.Equal(data, read)) {
+	settled := r.seen == nil || bytes.Equal(data, r.read) // else the program that writes the file may not have finished
+	if r.read = data; !asked && (again || !settled) {
 		return nil, r.failed
 	}
 	repeated := again && r.failed != nil
