@@ -108,7 +108,8 @@ func (t *transactions) count(j *job) {
 		if j.again[i] == wire.LaneReplay {
 			closes = t.metrics.copies //mutant:replay-counts-late
 		}
-		if closes.Verdict(o.Verdict); j.again[i] != "" {
+		closes.Verdict(o.Verdict)
+		if j.again[i] != "" {
 			closes = t.metrics.copies
 		}
 		if o.Verdict == orderclose.Closed {

@@ -105,10 +105,11 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 	}
 	var failure *control.Failure
 	if database != nil && database.Order != nil && unpaid(database.Order) && !database.Order.Due.After(database.At) {
-		failure = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
 		on, _ := p.Pauses(ctx)
 		if i := slices.IndexFunc(on, func(one pausing.Pause) bool { return one.Covers(database.Order.Category) }); i >= 0 {
 			failure = &control.Failure{OrderID: id, Cause: string(orderclose.Paused), Error: on[i].String()}
+		} else {
+			failure = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
 		}
 	}
 	var topics []HistoryTopic
