@@ -304,8 +304,8 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	return nil
 }
 
-// Client returns a client for what the pipeline does not do, such as deleting a topic. The Cluster forgets its topics and coordinators.
-func (c *Cluster) Client() *kafka.Client {
-	c.transport.topology.forget()
-	return c.client
-}
+// Client returns a client for what the pipeline does not do, such as deleting a topic. Call Forget afterwards.
+func (c *Cluster) Client() *kafka.Client { return c.client }
+
+// Forget makes the Cluster ask again for topics and coordinators, after this process has changed them.
+func (c *Cluster) Forget() { c.transport.topology.forget() }

@@ -17,7 +17,7 @@ import (
 func deleteTopic(t *testing.T, c *Cluster, name string) {
 	t.Helper()
 	must.Get(c.Client().DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{name}}))(t)
-	c.Client() // forgets the topic
+	c.Forget()
 }
 
 // recreate deletes t and creates it again with n records.

@@ -84,7 +84,7 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		c.Client() // makes the cluster forget its topics
+		c.Forget()
 		time.Sleep(2 * metadataTTL)
 		expect.Same(t, a.about(), []string{"delay_10s", "order-close"}, "asked about")
 		expect.AtMost(t, a.count(), 200, "times asked in 100 s")

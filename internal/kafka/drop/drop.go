@@ -19,7 +19,7 @@ func Topics(ctx context.Context, c *kafka.Cluster, names ...string) error {
 	if err != nil {
 		return fmt.Errorf("delete topics: %w", err)
 	}
-	c.Client() // forgets the topics
+	c.Forget()
 	for name, err := range res.Errors {
 		if err != nil && !errors.Is(err, client.UnknownTopicOrPartition) {
 			return fmt.Errorf("delete topic %s: %w", name, err)
@@ -40,6 +40,7 @@ func Groups(ctx context.Context, c *kafka.Cluster, groups ...string) error {
 			if err == nil || errors.Is(err, client.GroupIdNotFound) {
 				break
 			}
+			c.Forget() // the group may have another coordinator
 			if !kafka.Passes(err) || time.Since(began) > 10*time.Second || !retry.Sleep(ctx, 100*time.Millisecond) {
 				return fmt.Errorf("delete group %s: %w", group, err)
 			}
