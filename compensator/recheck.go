@@ -105,14 +105,14 @@ func (c *Compensator) recheck() Task {
 	}}
 }
 
-// turn asks about one page of orders for each step: no step waits for another. After half of taskTimeout the next turn goes on. more: orders are left.
+// turn asks about a page of orders for each step, for half of taskTimeout. The next turn begins with the next step. more says that orders are left.
 func (r *rechecker) turn(ctx context.Context) (more bool) {
 	failingFor, err, failed := time.Duration(0), error(nil), error(nil)
 	for began, i := time.Now(), 0; i < len(r.steps) && time.Since(began) < taskTimeout/2; i++ {
 		r.steps[0].behind, failed = r.page(ctx, &r.steps[0])
 		r.steps, err = append(r.steps[1:], r.steps[0]), cmp.Or(err, failed)
 	}
-	behind := slices.MaxFunc(r.steps, func(a, b recheckStep) int { return cmp.Compare(a.behind, b.behind) }).behind // also of a step that has to wait
+	behind := slices.MaxFunc(r.steps, func(a, b recheckStep) int { return cmp.Compare(a.behind, b.behind) }).behind // of all steps
 	switch {
 	case err == nil:
 		r.failing = time.Time{}

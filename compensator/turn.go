@@ -59,7 +59,7 @@ func (t *turn) run(ctx context.Context) error {
 		t.pass.skip(t.now, t.cutoff)
 		t.newsUpTo, t.skipped = t.cutoff, time.Time{}
 	}
-	t.broken = t.broken || err != nil && (!paused || len(t.paused) == 0) // of a pause that only the Store knows no order counts as missed
+	t.broken = t.broken || err != nil && (!paused || len(t.paused) == 0) // in a pause that only the Store knows, no order counts as missed
 	return err
 }
 

@@ -35,7 +35,7 @@ const (
 	// memberStopTimeout bounds the end of a membership: reads in flight, the last commit, and
 	// leaving the group. A process has 10 s to stop.
 	memberStopTimeout = 8 * time.Second
-	// topicGone is how long a topic must be gone before its claims end: soon enough that a scrape sees it in the minute until OrdercloseCannotFetch fires.
+	// topicGone is how long a topic must be gone before its claims end. OrdercloseCannotFetch fires after a minute, and must not for a deleted topic.
 	topicGone = 4 * watchPartitions
 )
 

@@ -256,7 +256,7 @@ func (l *Loop) Beat() { l.pulse.Beat() }
 // Done marks a record as done.
 func (l *Loop) Done(offset int64) { l.committer.Done(offset) }
 
-// Split makes a record done with the last of n calls of Done, or acks of what has its offset.
+// Split says that a record has n parts. Done, or the ack of a record that was sent with its offset, ends one part. The last part makes the record done.
 func (l *Loop) Split(offset int64, n int) { l.committer.parts[offset] = n }
 
 // Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in

@@ -17,7 +17,7 @@ type watermark struct {
 	doneAhead []wire.Run   // runs from next on that a former owner has done
 	compactAt int          // compact when open is longer
 	found     int          // index in open of the offset that was found last, or near it; -1: before open
-	// parts has the records that are done with the last of several calls of Done: how many are missing, by offset.
+	// parts has how many calls of Done are missing, by the offset of a record with several parts.
 	parts map[int64]int
 }
 
