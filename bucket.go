@@ -25,9 +25,8 @@ func (b Bucket) Tolerance() time.Duration {
 }
 
 // Release returns the release time of a record that the broker appended at the given
-// time: the due time, but no later than the bucket's length after the append. So a
-// wrong due time cannot keep a record in the bucket longer than the bucket's length. A
-// due time that is too early releases the record early.
+// time: the due time, but no later than the bucket's length after the append. (A relay keeps a record that is due
+// within 100 ms after that.) So a wrong due time cannot keep a record in the bucket for longer.
 func (b Bucket) Release(due, appended time.Time) time.Time {
 	if end := appended.Add(b.Length); end.Before(due) {
 		return end

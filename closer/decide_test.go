@@ -83,8 +83,7 @@ func TestDecide_AsksTheProviderForADay(t *testing.T) {
 	expect.That(t, at.Equal(epoch.Add(24*time.Hour)), "not given up after a day")
 }
 
-// The store gives any verdicts in any order. Each retry waits at least its minimum, in a
-// bucket.
+// The store gives any verdicts in any order. Each retry waits at least its minimum, in a bucket.
 func TestDecide_RetriesEnd(t *testing.T) {
 	buckets := orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_1m", Length: time.Minute}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,8 +133,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 	})
 }
 
-// The brokers' clock agrees with the database's, and the order waits in memory only for a
-// short while.
+// The brokers' clock agrees with the database's, and the order waits in memory only for a short while.
 func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "remaining"))
@@ -159,8 +157,7 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	})
 }
 
-// The order waits a minute at most before the database is asked again, so that no release
-// time is taken from the wrong clock.
+// The order waits a minute at most before the database is asked again, so that no release time is taken from the wrong clock.
 func TestInMemory_AWaitThatFollowsFromTheClocksIsAMinuteAtMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(int64(parkLimit)+1, int64(48*time.Hour)).Draw(t, "remaining"))

@@ -33,8 +33,7 @@ func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
 	})
 }
 
-// With an unknown error every order fails; the probe shows whether the store or an order
-// is at fault.
+// With an unknown error every order fails; the probe shows whether the store or an order is at fault.
 func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, probe := &orderLog{}, down(time.Now().Add(30*time.Minute))
@@ -66,8 +65,7 @@ func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 	})
 }
 
-// service answers 500 while it is broken, and to any request with an order whose id
-// begins with "poison".
+// service answers 500 while it is broken, and to any request with an order whose id begins with "poison".
 type service struct{ broken func() bool }
 
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -96,8 +94,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// The orders that break the service come first in the log. While the service is broken
-// for all orders, no order is blamed.
+// The orders that break the service come first in the log. While the service is broken for all orders, no order is blamed.
 func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 	for _, batch := range []int{1, 500} {
 		for _, down := range []time.Duration{0, 10 * time.Minute} {
@@ -142,8 +139,7 @@ func hangs(until time.Time) func(context.Context, []orderclose.CloseRequest) err
 	}
 }
 
-// The other orders are closed meanwhile. While the store hangs on all orders, no order is
-// blamed.
+// The other orders are closed meanwhile. While the store hangs on all orders, no order is blamed.
 func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 	for _, outage := range []time.Duration{0, 20 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,15 +8,12 @@ import (
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
-// SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of
-// serve, and hops go to the buckets of pick. serve may also have buckets that are not
-// picked any more. A bucket in both the old and the new
-// serve list is not disturbed. A bucket that is not in serve is left after its loops have
-// committed. Both lists must be sorted, shortest first.
+// SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of serve, and hops go to the buckets of pick. serve may also
+// have buckets that are not picked any more. A bucket in both the old and the new serve list is not disturbed. A bucket that is not in serve is left
+// after its loops have committed. Both lists must be sorted, shortest first.
 func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
-	// Producers put a delay that is shorter than every bucket into the smallest bucket
-	// that they know. So the smallest bucket of either list is read at once. A producer that
-	// knows an older list may put it elsewhere: the compensator closes its order.
+	// Producers put a delay that is shorter than every bucket into the smallest bucket that they know. So the smallest bucket of either list is read
+	// at once. A producer that knows an older list may put it elsewhere: the compensator closes its order.
 	var atOnce time.Duration
 	for _, bs := range []orderclose.Buckets{serve, pick} {
 		atOnce = max(atOnce, bs[0].Length)
@@ -44,8 +41,7 @@ type consumer struct {
 	ended chan struct{} // closed after the group was left
 }
 
-// consume joins the groups of new buckets and leaves the groups of removed ones. Only
-// Run's goroutine calls it.
+// consume joins the groups of new buckets and leaves the groups of removed ones. Only Run's goroutine calls it.
 func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, serve orderclose.Buckets, failed chan<- error) {
 	wanted := map[string]bool{}
 	for _, b := range serve {

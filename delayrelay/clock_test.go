@@ -23,8 +23,7 @@ func (c *setClock) set(ahead time.Duration)   { c.ahead.Store(int64(ahead)) }
 func (c *setClock) Now() time.Time            { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *setClock) of(topic string) time.Time { return c.Now() }
 
-// The clock is an hour ahead for 40 seconds. Records that are appended afterwards leave
-// on time.
+// The clock is an hour ahead for 40 seconds. Records that are appended afterwards leave on time.
 func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := &setClock{}
@@ -72,8 +71,7 @@ func TestRelay_AFutureAppendTimeKeepsNoRecordLonger(t *testing.T) {
 	})
 }
 
-// planned returns the hops of the longest walk for a delay that differs from the given
-// one by at most apart.
+// planned returns the hops of the longest walk for a delay that differs from the given one by at most apart.
 func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) {
 	for d := delay - apart; d <= delay+apart; d += time.Second {
 		hops = max(hops, len(buckets.Walk(d)))
@@ -81,9 +79,8 @@ func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) 
 	return hops
 }
 
-// hopCount sends orders of many delays through all buckets. It returns by how many hops
-// an order exceeds its plan at most. It fails if an order is late by more than the clocks
-// are apart. Each of the three parts of an order's delay may err by that much.
+// hopCount sends orders of many delays through all buckets. It returns by how many hops an order exceeds its plan at most. It fails if an order is
+// late by more than the clocks are apart. Each of the three parts of an order's delay may err by that much.
 func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration,
 	disturb func(since time.Duration)) (most int) {
 	t.Helper()
@@ -126,8 +123,7 @@ func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orde
 	return most
 }
 
-// The brokers' clock goes back by five seconds, three times, and the relay learns of each
-// step 20 seconds later.
+// The brokers' clock goes back by five seconds, three times, and the relay learns of each step 20 seconds later.
 func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second},
 		{Topic: "delay_1m", Length: time.Minute}}} {
@@ -149,8 +145,7 @@ func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 	}
 }
 
-// The brokers' clocks differ by 15 seconds permanently. The bound also holds if appends
-// do not return their time.
+// The brokers' clocks differ by 15 seconds permanently. The bound also holds if appends do not return their time.
 func TestRelay_HopsStayFewWhereBrokersClocksDiffer(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		for _, apart := range []time.Duration{-15 * time.Second, 15 * time.Second} {

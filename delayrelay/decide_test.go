@@ -49,8 +49,7 @@ func TestDecide_NeverForwardsEarly(t *testing.T) {
 	})
 }
 
-// If the bucket was picked as wire.md says, up to the slack, the record is in memory
-// before its release time.
+// If the bucket was picked as wire.md says, up to the slack, the record is in memory before its release time.
 func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom(testBuckets[1:]).Draw(t, "bucket")
@@ -70,8 +69,7 @@ func TestNextFetch_AFutureAppendTimeCountsAsNow(t *testing.T) {
 	expect.That(t, ahead.Equal(now), "fetches %v later", ahead.Sub(now))
 }
 
-// Whatever its append time says, the record stays for a while. Otherwise it would hop into
-// its own bucket again and again.
+// Whatever its append time says, the record stays for a while. Otherwise it would hop into its own bucket again and again.
 func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	now := time.Now().UnixMilli()
 	b := testBuckets[0]
@@ -81,6 +79,15 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 			expect.That(t, stays >= least, "appended at %d, now %d, it stays %v, want %v; read at once: %v", appended, now, stays, least, atOnce)
 		}
 	}
+}
+
+func TestRelease_NoRecordMovesOnForLessThanAPause(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		times := rapid.Int64Range(0, 2*time.Minute.Milliseconds())
+		due, appended, now := times.Draw(t, "due"), times.Draw(t, "appended"), times.Draw(t, "now")
+		release := releaseTime(testBuckets[rapid.IntRange(0, 1).Draw(t, "bucket")], rapid.Bool().Draw(t, "at once"), due, appended, now)
+		must.That(t, release == due || release < due-readPause.Milliseconds(), "it leaves at %d", release)
+	})
 }
 
 // The maximum at the time of the append is unknown.
@@ -160,6 +167,7 @@ func TestReading_ReadsOnOrWaits(t *testing.T) {
 		{-1, any, true, false, 0},
 		{time.Hour, atOnce, false, true, 0},
 		{time.Hour, atOnce, true, false, 0},
+		{readPause, atOnce, false, false, readPause},
 	} {
 		r := reading{on: epoch.Add(c.on)}
 		room, wait, then := r.next(view{bucket: orderclose.Bucket{Length: time.Hour}, atOnce: c.atOnce, now: epoch, full: c.full})

@@ -10,8 +10,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// releaseDue appends the records whose release time has come to their destinations: those of the last fetch, and then those of
-// the window.
+// releaseDue appends the records whose release time has come to their destinations: those of the last fetch, and then those of the window.
 func (h *handler) releaseDue() {
 	for h.loop.Ctx.Err() == nil && h.loop.StillAssigned() {
 		now, leaving, from := h.now().UnixMilli(), h.ready, h.fetched

@@ -13,8 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Hops from memory and directly from a fetch wait for the topic. Records that become due
-// leave on time, also those that waited to hop.
+// Hops from memory and directly from a fetch wait for the topic. Records that become due leave on time, also those that waited to hop.
 func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testkit.Log{Fail: testkit.Rejects(time.Hour, "delay_")}
@@ -173,8 +172,7 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	})
 }
 
-// The dead letters in memory are bounded, and in the end every record becomes a dead
-// letter.
+// The dead letters in memory are bounded, and in the end every record becomes a dead letter.
 func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000

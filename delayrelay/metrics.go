@@ -42,8 +42,7 @@ func newMetrics(r prometheus.Registerer) (*relayMetrics, error) {
 	}, f.Err()
 }
 
-// Serve creates the series of a delay topic at 0. A series must exist at 0, or its first increase
-// is not seen.
+// Serve creates the series of a delay topic at 0. A series must exist at 0, or its first increase is not seen.
 func (m *relayMetrics) Serve(topic string) {
 	m.forwarded.WithLabelValues(topic)
 	m.hops.WithLabelValues(topic, topic) // the other topics to which records hop follow from the load

@@ -14,18 +14,14 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// lateness returns by how much each record was forwarded after it was due, by key.
-func lateness(t *testing.T, log *testkit.Log) map[string]time.Duration {
+// onTime checks how many records were forwarded, and that each was late by less than some time.
+func onTime(t *testing.T, log *testkit.Log, records int, late time.Duration) {
 	t.Helper()
-	late := map[string]time.Duration{}
+	expect.Equal(t, len(log.Keys("order-close")), records, "forwarded records, each once")
 	for _, m := range log.Appended()["order-close"] {
-		due, err := m.Raw().Route()
-		if err != nil {
-			t.Fatal(err)
-		}
-		late[string(m.Key)] = m.Appended.Sub(time.UnixMilli(due))
+		was := m.Appended.Sub(time.UnixMilli(must.Get(m.Raw().Route())(t)))
+		must.That(t, was < late, "record %s was %v late", m.Key, was)
 	}
-	return late
 }
 
 func TestRelay_ReadsARecordOnce(t *testing.T) {
@@ -61,11 +57,25 @@ func TestRelay_AFullWindowStopsReading(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		expect.Between(t, most, bytes, 900_000, "bytes in the window at most")
-		for key, late := range lateness(t, log) {
-			must.That(t, late < 200*time.Millisecond, "record %s was %v late", key, late)
-		}
-		expect.Equal(t, len(log.Keys("order-close")), records, "forwarded records, each once")
+		onTime(t, log, records, 200*time.Millisecond)
 		expect.Equal(t, log.DoneBelow(bucket10s), records, "done below")
+	})
+}
+
+// Of 12 partitions at 1,000 records a second, one gets a record each 12 ms. Whatever their delays, from the pause on, none is late.
+func TestRelay_ABusyBucketIsReadInPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records = 1000
+		var reads atomic.Int32
+		log := &testkit.Log{OnRead: func(wire.Position) { reads.Add(1) }}
+		defer runRelay(t, log, func(o *Options) { o.Buckets = testBuckets[:1] })()
+		for i := range records {
+			log.Put(bucket10s, record(fmt.Sprint(i), readPause+time.Duration(1+i*37%9000)*time.Millisecond))
+			time.Sleep(12 * time.Millisecond)
+		}
+		expect.AtMost(t, reads.Load(), 1.1*records*12/50, "fetches")
+		time.Sleep(30 * time.Second)
+		onTime(t, log, records, 2*time.Millisecond)
 	})
 }
 

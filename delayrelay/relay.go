@@ -4,17 +4,13 @@
 // Make a Relay with New, from a log (Kafka of pipeline.Host.Connections), the buckets and the names
 // of topics and groups. Call Run; it returns when its context ends.
 //
-// A Relay is a member of one consumer group per bucket, buckets that left topics.yaml included;
-// buckets.go changes the buckets at run time. Each assigned partition has one handler
-// (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
-// far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
-// At a release time it appends the record (forward.go). The
-// offset is committed only after the ack. Hops are appended beside the loop, so that
-// they do not delay due records. Pure functions say when to read on, and where each record goes (decide.go).
-// Heartbeats have their own goroutine, so a loop may sleep for long.
+// A Relay is a member of one consumer group per bucket, buckets that left topics.yaml included; buckets.go changes the buckets at run time. Each
+// assigned partition has one handler (handler.go), which runs in the partition's loop (internal/partition). The handler reads as far ahead as records
+// may be due soon, and keeps them in a heap by release time (window.go). At a release time it appends the record (forward.go). The offset is
+// committed only after the ack. Hops are appended beside the loop, so that they do not delay due records. Pure functions say when to read on, and
+// where each record goes (decide.go). Heartbeats have their own goroutine, so a loop may sleep for long.
 //
-// A record is forwarded at least once, and never before it is due by the database's clock, as
-// Options.Clock knows it.
+// A record is forwarded at least once, and never before it is due by the database's clock, as Options.Clock knows it.
 package delayrelay
 
 import (
@@ -60,15 +56,13 @@ type Options struct {
 	OnHang func(why string)
 	Clock  *clock.Clock // a record is due by its Database; default: all times are those of this machine
 	Logger *slog.Logger // default: warnings and errors, to slog.Default
-	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
-	// no metrics.
+	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer
 	// Exemplars gives the metric of lateness the trace ids of sampled records.
 	Exemplars bool
 }
 
-// Relay moves records between topics. Make it with New. Its methods are safe for
-// concurrent use.
+// Relay moves records between topics. Make it with New. Its methods are safe for concurrent use.
 type Relay struct {
 	o       Options
 	metrics *relayMetrics
@@ -100,9 +94,8 @@ func New(o Options) (*Relay, error) {
 	return r, nil
 }
 
-// Run relays records until ctx ends. Before it returns, the appends in flight are acked
-// or given up, within 2 s, the acked offsets are committed, and the relay has left its
-// groups. It returns an error only if a group could not be consumed.
+// Run relays records until ctx ends. Before it returns, the appends in flight are acked or given up, within 2 s, the acked offsets are committed, and
+// the relay has left its groups. It returns an error only if a group could not be consumed.
 func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	consumers := map[string]*consumer{} // by topic

@@ -12,8 +12,7 @@ type waiting struct {
 	release int64
 }
 
-// before reports whether the record leaves before the other: by release time, ties by
-// offset.
+// before reports whether the record leaves before the other: by release time, ties by offset.
 func (w *waiting) before(other *waiting) bool {
 	return cmp.Or(cmp.Compare(w.release, other.release), cmp.Compare(w.record.Offset, other.record.Offset)) < 0
 }
@@ -81,13 +80,11 @@ func (w *window) pop() waiting {
 	}
 }
 
-// bodyPoolSize is the size of a chunk of memory that bodies share: large enough to save
-// most allocations, small enough that one record which stays for long keeps little other
-// memory alive.
+// bodyPoolSize is the size of a chunk of memory that bodies share: large enough to save most allocations, small enough that one record which stays
+// for long keeps little other memory alive.
 const bodyPoolSize = 16 << 10
 
-// bodyPool copies bodies out of a fetch's memory into shared chunks. The garbage
-// collector frees a chunk with its last body.
+// bodyPool copies bodies out of a fetch's memory into shared chunks. The garbage collector frees a chunk with its last body.
 type bodyPool struct{ free []byte }
 
 func (p *bodyPool) copy(b []byte) []byte {

@@ -16,8 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// byName is a kind that routes a row to the topic before the first "-" of its order
-// id.
+// byName is a kind that routes a row to the topic before the first "-" of its order id.
 var byName = Kind{outbox: wire.ScheduleOutbox, route: func(row wire.OutboxRow, _ send.Sender) (string, wire.Message, error) {
 	topic, _, _ := strings.Cut(row.OrderID, "-")
 	if topic == "odd" {
@@ -33,8 +32,7 @@ func named(topic string, n int) (ids []string) {
 	return ids
 }
 
-// Rows of a missing topic delay no other row, however many of them come first. They
-// are published once the topic exists.
+// Rows of a missing topic delay no other row, however many of them come first. They are published once the topic exists.
 func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 	for _, head := range []int{5, 10, 40, 300} {
 		synctest.Test(t, func(t *testing.T) {
@@ -59,8 +57,7 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 	}
 }
 
-// The dead-letter topic is missing and thousands of rows have to become dead letters.
-// They do when the topic is created.
+// The dead-letter topic is missing and thousands of rows have to become dead letters. They do when the topic is created.
 func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const odd = 600
@@ -79,8 +76,7 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 	})
 }
 
-// The row becomes visible after rows with higher ids, while rows with lower ids are
-// skipped.
+// The row becomes visible after rows with higher ids, while rows with lower ids are skipped.
 func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

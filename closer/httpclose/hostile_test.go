@@ -33,8 +33,7 @@ var (
 	testKeys, _ = signature.Parse(testSecrets)
 )
 
-// inBubble runs a test in a synctest bubble, with a service in memory whose handler
-// can be replaced, and a Store for it.
+// inBubble runs a test in a synctest bubble, with a service in memory whose handler can be replaced, and a Store for it.
 func inBubble(t *testing.T, o Options, test func(t *testing.T, s *Store, serve func(http.HandlerFunc))) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -212,8 +211,7 @@ func (h *hostile) answer(w http.ResponseWriter, q request) {
 	w.Write(body)
 }
 
-// An outcome is never one that the service did not give, no request is lost, and the
-// outcomes have the order of the requests.
+// An outcome is never one that the service did not give, no request is lost, and the outcomes have the order of the requests.
 func TestStore_WithAHostileService(t *testing.T) {
 	inBubble(t, Options{Batch: 16}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 		// Hides T.Deadline, which has no meaning in a bubble.
@@ -245,8 +243,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 	})
 }
 
-// outcomes asks until all orders have a verdict, as the closer does. It returns nil
-// if no order got a verdict, so that no order can be blamed.
+// outcomes asks until all orders have a verdict, as the closer does. It returns nil if no order got a verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
 	culprits := &bisect.Culprits{}
 	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
