@@ -5,6 +5,7 @@
 #
 # usage: run.sh relay|idle|close|payments|outbox|sweep
 #   SYNC=always   brokers write each record to disk before they acknowledge it
+#   SYNC=default  as topics apply does for one broker: so in delay topics, and each 1,000 records of a close topic
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 #   PROFILE=1     with close: what the databases do for a close, by statement

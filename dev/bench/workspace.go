@@ -78,8 +78,12 @@ func (p *workspace) topic(ctx context.Context, what string, partitions int) (str
 	} {
 		settings[key] = &value
 	}
-	if one := "1"; os.Getenv("SYNC") == "always" { // as topics apply with sync: always
-		settings["flush.messages"] = &one
+	each, thousandth := "1", "1000"
+	switch sync := os.Getenv("SYNC"); { // as topics apply does with sync: always, and with the default of one broker
+	case sync == "default" && what == "close":
+		settings["flush.messages"] = &thousandth
+	case sync == "default", sync == "always":
+		settings["flush.messages"] = &each
 	}
 	if _, err := p.admin.CreateTopic(context.WithoutCancel(ctx), int32(partitions), 1, settings, name); err != nil {
 		return "", fmt.Errorf("create %s: %w", name, err)
