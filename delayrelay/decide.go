@@ -38,12 +38,12 @@ func (r reading) next(v view) (room bool, wait time.Duration, then reading) {
 	return true, 0, r
 }
 
-// after returns the reading after a fetch, of whose records the first one leaves at a time in Unix milliseconds.
-func (r reading) after(f wire.Fetched, v view, first int64) reading {
+// after returns the reading after a fetch.
+func (r reading) after(f wire.Fetched, v view) reading {
 	n := len(f.Records)
-	switch pause := v.now.Add(readPause); {
-	case v.atOnce && n > 0 && f.AtEnd && first > pause.UnixMilli():
-		r.on = pause
+	switch {
+	case v.atOnce && n > 0 && f.AtEnd:
+		r.on = v.now.Add(readPause)
 	case v.atOnce:
 		r.on = time.Time{}
 	case n > 0:
@@ -81,10 +81,10 @@ const (
 	readLead = 1 * time.Second
 	// readSlack allows for records that were put into a bucket too early or appended too late, because of a producer's clock or a retried request.
 	readSlack = 5 * time.Second
-	// readPause is the pause between two fetches of a bucket that is read at once, while none of its records leaves sooner. At 1,000
-	// records a second it saves most of the fetches. Only a record with less time left may be late by it.
+	// readPause is the pause between two fetches of a bucket that is read at once, after one that found records. At 1,000 records a second it saves
+	// most of the fetches. A record that arrives with less time left may be late by it.
 	readPause = 50 * time.Millisecond
-	// shortHop is the time that a record stays in its bucket rather than move on for it. So no record moves on with less than readPause left.
+	// shortHop is the time for which a record stays rather than hop. So no hop arrives with less than readPause left.
 	shortHop = 2 * readPause
 )
 
@@ -116,8 +116,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// releaseTime returns when a record that is read now leaves bucket b: when it is due, or after the bucket's length if it is due more than
-// shortHop later. All times are Unix milliseconds by the relay's clock.
+// releaseTime returns when a record that is read now leaves bucket b: when it is due, and at the latest after the bucket's length. All times
+// are Unix milliseconds by the relay's clock.
 //
 // The append time comes from the clock of the partition's leader, which may be wrong or be set. An append time in the future counts as now. A record
 // that is not due stays for a while after it was read, whatever its append time: a record with an append time too far in the past would otherwise hop
@@ -128,10 +128,7 @@ func releaseTime(b orderclose.Bucket, atOnce bool, due, appended, now int64) int
 		stay = b.Length //mutant:hop-without-pause
 	}
 	end := min(appended, now) + b.Length.Milliseconds() //mutant:future-append-stay
-	if end = max(end, now+stay.Milliseconds()); due > end+shortHop.Milliseconds() {
-		return end
-	}
-	return due
+	return min(due, max(end, now+stay.Milliseconds()))
 }
 
 // route is the destination of a record that leaves its bucket.

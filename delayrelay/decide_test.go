@@ -81,15 +81,6 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	}
 }
 
-func TestRelease_NoRecordMovesOnForLessThanAPause(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		times := rapid.Int64Range(0, 2*time.Minute.Milliseconds())
-		due, appended, now := times.Draw(t, "due"), times.Draw(t, "appended"), times.Draw(t, "now")
-		release := releaseTime(testBuckets[rapid.IntRange(0, 1).Draw(t, "bucket")], rapid.Bool().Draw(t, "at once"), due, appended, now)
-		must.That(t, release == due || release < due-readPause.Milliseconds(), "it leaves at %d", release)
-	})
-}
-
 // The maximum at the time of the append is unknown.
 func TestDecide_ADelayOverTheConfiguredMaximumIsKept(t *testing.T) {
 	now := epoch.UnixMilli()

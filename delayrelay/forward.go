@@ -68,6 +68,8 @@ func (h *handler) separate(leaving []wire.RawRecord, now int64) (toClose []wire.
 			toClose = append(toClose, *r)
 		case to.cause != "":
 			h.loop.DeadLetterRaw(*r, to.cause, to.detail)
+		case r.DueAt-now <= shortHop.Milliseconds():
+			h.stay(*r, r.DueAt)
 		default:
 			topic := h.loop.Accepting(current.Buckets, to.topic)
 			if hops == nil {

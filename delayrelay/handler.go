@@ -1,7 +1,6 @@
 package delayrelay
 
 import (
-	"math"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -53,18 +52,15 @@ func (h *handler) Turn() {
 // the window, with copies of their bodies.
 func (h *handler) Handle(f wire.Fetched) {
 	v := h.view()
-	h.fetched = &fetched{f.Free, 1}
+	h.fetched, h.reading = &fetched{f.Free, 1}, h.reading.after(f, v)
 	h.metrics.drifted.WithLabelValues(h.loop.Claim.Topic).Add(float64(f.DriftedAppend))
 	if len(f.Records) == 0 {
 		h.window.taken = nil // a quiet partition keeps no spare memory
 	}
 	h.ready = f.Records[:0]
-	first := int64(math.MaxInt64)
 	for i := range f.Records {
 		r := &f.Records[i]
-		release, err := v.plan(r)
-		first = min(first, release)
-		switch {
+		switch release, err := v.plan(r); {
 		case err != nil:
 			h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
 		case release <= v.now.UnixMilli():
@@ -73,7 +69,6 @@ func (h *handler) Handle(f wire.Fetched) {
 			h.stay(*r, release)
 		}
 	}
-	h.reading = h.reading.after(f, v, first)
 	h.report() // before the appends, which may take seconds
 }
 

@@ -101,10 +101,13 @@ func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testkit.Log{}
 		log.Put(bucket10s, record("long", 70*time.Second))
+		log.Put(bucket10s, record("nearly due", 10*time.Second+shortHop))
 		defer runRelay(t, log, nil)()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		expect.Same(t, log.Keys("delay_1m"), []string{"long"}, "in delay_1m")
+		time.Sleep(shortHop + time.Millisecond)
+		onTime(t, log, 1, time.Millisecond)
 	})
 }
 
