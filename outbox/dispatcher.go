@@ -113,7 +113,7 @@ func New(o Options) (*Dispatcher, error) {
 }
 
 // Run dispatches until ctx ends. It returns when the batches in flight have ended,
-// within 4 s. It retries all failures and returns nil.
+// within 10 s. It retries all failures and returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	var all []*waiting

@@ -98,15 +98,15 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
-		s, m := newStore(named("a", 500)...), newCounts()
+		s, m := newStore(named("a", 550)...), newCounts()
 		l := &testkit.Log{Count: 3, Missing: func(string) bool { return !back.Load() }}
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
 		n := s.looked()
-		expect.That(t, n <= 4000 && len(s.left()) == 500, "%d polls in ten minutes, %d are left", n, len(s.left()))
+		expect.That(t, n <= 4000 && len(s.left()) == 550, "%d polls in ten minutes, %d are left", n, len(s.left()))
 		back.Store(true)
 		time.Sleep(8 * time.Second)
-		if left := len(s.left()); left != 0 || m.dispatched() != 500 {
+		if left := len(s.left()); left != 0 || m.dispatched() != 550 {
 			t.Errorf("%d are left, %d counted", left, m.dispatched())
 		}
 	})

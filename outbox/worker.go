@@ -62,7 +62,9 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
-			pause = failures.NextBackOff()
+			if pause = failures.NextBackOff(); from > 0 { // the end of the table, of which no row can be published
+				pause = longestPause
+			}
 		default:
 			failures.Reset()
 			switch {
