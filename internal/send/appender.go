@@ -138,8 +138,8 @@ func (a *Appender) SendTo(ctx context.Context, topic string, partition int, reco
 	a.send(ctx, topic, records, func(wire.RawRecord, int) int { return partition }, done)
 }
 
-// Append appends a message to any partition, and returns when all in-sync replicas have it. If ctx ends first, it returns ctx's error, and
-// the message may be written nevertheless if it is in flight. An error that wraps wire.ErrRefused is final.
+// Append appends a message to any partition, and returns when all in-sync replicas have it. If ctx ends first, it returns the error of the last
+// try, or ctx's, and the message may be written nevertheless if it is in flight. An error that wraps wire.ErrRefused is final.
 func (a *Appender) Append(ctx context.Context, topic string, m wire.Message) error {
 	answer := make(chan Result, 1)
 	a.Send(ctx, topic, []wire.RawRecord{m.Raw()}, func(r Result) { answer <- r })
@@ -147,7 +147,12 @@ func (a *Appender) Append(ctx context.Context, topic string, m wire.Message) err
 	case r := <-answer:
 		return r.Error()
 	case <-ctx.Done():
-		return ctx.Err()
+		select {
+		case r := <-answer: // what waits comes back soon
+			return r.Error()
+		case <-time.After(5 * dropEvery):
+			return ctx.Err()
+		}
 	}
 }
 

@@ -382,6 +382,11 @@ func TestAppend_EndsWithItsContext(t *testing.T) {
 		defer end()
 		err := a.Append(ctx, "t", wire.Message{Key: []byte("given up")})
 		expect.That(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+		time.Sleep(time.Second)
+		f.produce = func(context.Context, int, []wire.RawRecord) error { return errDown }
+		ctx, end = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer end()
+		expect.Is(t, a.Append(ctx, "t", wire.Message{Key: []byte("not accepted")}), errDown, "the error of a call that has ended")
 		a.Close()
 		expect.Same(t, f.written, map[string]int{"first": 1}, "written")
 	})
