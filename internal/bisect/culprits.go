@@ -25,7 +25,7 @@ const (
 	maxBatch = 1 << 20
 )
 
-// CallTimeout limits one call, if Culprits.Limited is set. Each read and write of a database has less.
+// CallTimeout limits one call, if Culprits.Limited is set.
 const CallTimeout = 10 * time.Second
 
 var (

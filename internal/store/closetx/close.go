@@ -73,7 +73,7 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 	}
 	if err != nil {
 		s.Q.Tables.Forget() // one may have been dropped
-		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(time.Since(began)) && !s.mayBeOrders(ctx, err) {
+		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(ctx, time.Since(began)) && !s.mayBeOrders(ctx, err) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
 		}
 		if ids, _ := s.Distinct(reqs); len(ids) == 1 {
@@ -103,10 +103,10 @@ func Within(at *atomic.Pointer[time.Time], last time.Duration) bool {
 	return t != nil && time.Since(*t) < last
 }
 
-// mayBeHung reports whether a call that failed took at least the read timeout. Then an order may have
+// mayBeHung reports whether a call that failed took all of its time, or at least the read timeout. Then an order may have
 // made the database hang, so ErrUnavailable does not clear the orders of the call.
-func (s *Closer) mayBeHung(took time.Duration) bool {
-	return s.AnswerLimit > 0 && took >= s.AnswerLimit
+func (s *Closer) mayBeHung(ctx context.Context, took time.Duration) bool {
+	return errors.Is(ctx.Err(), context.DeadlineExceeded) || s.AnswerLimit > 0 && took >= s.AnswerLimit
 }
 
 // mayBeOrders reports whether an order may be the cause of an error that says that the server cannot work. A trigger may raise any
