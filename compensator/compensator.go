@@ -65,17 +65,14 @@ const (
 // Grace is how long an order is left to the pipeline after its due time. A busy pipeline closes an order within milliseconds.
 const Grace = 5 * time.Second
 
-// Store is the part of the database that a Compensator uses. A call that takes 10 s counts as
-// failed, and its context ends. A panic is an error.
+// Store is the part of the database that a Compensator uses. A call that takes 10 s counts as failed, and its context ends. A panic is an error.
 type Store interface {
 	// Now returns the database's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Overdue returns up to limit unpaid orders that are due at or before cutoff,
-	// ordered by due time and id, after the given order. The zero Order starts at the
-	// beginning.
+	// Overdue returns up to limit unpaid orders that are due at or before cutoff, ordered by due time and id, after the given order. The zero Order
+	// starts at the beginning.
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
-	// CloseOrders closes the requested orders that are unpaid and due; see closer.Store,
-	// also for the optional methods Probe and MaxBatch.
+	// CloseOrders closes the requested orders that are unpaid and due; see closer.Store, also for the optional methods Probe and MaxBatch.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
@@ -135,9 +132,8 @@ type Options struct {
 	Record func(ctx context.Context, s Report) error
 	// Alone says that no pipeline closes orders beside the loop. Then Grace does not apply, and the orders that the loop closes were not missed.
 	Alone bool
-	// Category returns the label value for an order's category in the metric of lateness. Each
-	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
-	// orders have the value "default".
+	// Category returns the label value for an order's category in the metric of lateness. Each value adds a histogram, so it must return few. Several
+	// goroutines call it at once. Default: all orders have the value "default".
 	Category func(category string) string
 	// OnHang is called with the reason when a call of the Store, Reader or SweepLog ignores the end of its context. It must end the
 	// process: the call cannot be stopped, and the loop waits for it. Default: panic.
@@ -145,8 +141,7 @@ type Options struct {
 	// LockChecked, if not nil, is called after each attempt to take the first lock; nil: its server answers.
 	LockChecked func(err error)
 	Logger      *slog.Logger // default: warnings and errors, to slog.Default
-	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
-	// Default: no metrics.
+	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer
 }
 

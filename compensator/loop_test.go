@@ -432,6 +432,19 @@ func TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest(t *testing.T) {
 	})
 }
 
+// Nothing shows who is at fault. The loop goes on, so nobody is told that it stands still, and a later order counts as missed.
+func TestLoop_OneOrderWithoutAVerdictAloneStopsNoPass(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.add(silent, "", "bad", w.now().Add(-10*time.Minute))
+		w.process("a")
+		time.Sleep(10 * time.Minute)
+		expect.AtMost(t, gaugeOf(w.compensators()[0].metrics.unasked), time.Minute, "the time for which no order may have been asked for")
+		w.probe(time.Minute)
+		time.Sleep(time.Minute)
+		expect.Equal(t, w.hour().Missed, int64(len(w.probes)), "missed orders")
+	})
+}
+
 func TestLoop_TheNewestAndTheOldestOrdersKeepNoneWaiting(t *testing.T) {
 	play(t, 1, func(w *world) {
 		w.process("a")

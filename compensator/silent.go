@@ -13,35 +13,40 @@ import (
 	"github.com/orderclose/orderclose/internal/overdue"
 )
 
-// silent reports whether the store gives a verdict on no order of a page. Then another order shows whether the store works. The error says why
-// nothing can be closed now: all is paused, or the store gives no verdict on that order either.
-func (t *turn) silent(ctx context.Context, r result) (silent bool, err error) {
+// silent returns the verdict on the orders of a page if the store gives a verdict on none of them; else "". The error says why nothing can be
+// closed now: all is paused, or the store gives no verdict on another order either.
+func (t *turn) silent(ctx context.Context, r result) (verdict orderclose.Verdict, err error) {
 	if errors.Is(r.err, orderclose.ErrPaused) || ctx.Err() != nil {
-		return false, cmp.Or(r.err, ctx.Err())
+		return "", cmp.Or(r.err, ctx.Err())
 	}
-	silent = !slices.ContainsFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict != "" })
-	if silent && !t.othersAnswer(ctx, r) { //mutant:rest-without-proof
+	if slices.ContainsFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict != "" }) {
+		return "", nil
+	}
+	if verdict = t.proven(ctx, r); verdict == "" { //mutant:rest-without-proof
 		t.pages.sizes = [kinds]int{kindNews: 1, kindOlder: 1, kindRested: 1}
-		return true, fmt.Errorf("the store gives no verdict: %w", r.err)
+		err = fmt.Errorf("the store gives no verdict: %w", r.err)
 	}
-	return silent, nil
+	return verdict, err
 }
 
-// othersAnswer reports whether the store gives a verdict on another overdue order than those of a page on which it has given none.
-func (t *turn) othersAnswer(ctx context.Context, r result) bool {
+// proven returns Failed if the store gives a verdict on another overdue order than those of a page on which it has given none. If no other is
+// overdue, nothing shows who is at fault: then Contended, so that they are soon tried again.
+func (t *turn) proven(ctx context.Context, r result) orderclose.Verdict {
 	if errors.Is(r.err, orderclose.ErrNoOrderAtFault) { // it says so itself
-		return false
+		return ""
 	}
 	o, err := t.another(ctx, r.orders)
-	if err != nil || o.ID == "" {
-		return false
+	switch {
+	case err != nil:
+		return ""
+	case o.ID == "":
+		return orderclose.Contended
 	}
-	other := t.pages.close(ctx, kindProbe, []orderclose.Order{o}, callTimeout)
-	if len(other) == 0 || other[0].outcomes[0].Verdict == "" {
-		return false
+	if other := t.pages.close(ctx, kindProbe, []orderclose.Order{o}, callTimeout); len(other) > 0 && other[0].outcomes[0].Verdict != "" {
+		t.decided(o, other[0].outcomes[0])
+		return orderclose.Failed
 	}
-	t.decided(o, other[0].outcomes[0])
-	return true
+	return ""
 }
 
 // another returns an overdue order that is not in the page. It takes one of the newest at random: always the same one may be an order that fails too.

@@ -214,8 +214,8 @@ func (t *turn) settle(ctx context.Context, r result) (unasked []orderclose.Order
 		switch outcome := r.outcomes[i]; {
 		case outcome.Verdict != "":
 			t.decided(o, outcome)
-		case silent:
-			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: r.err})
+		case silent != "":
+			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: silent, Err: r.err})
 		default:
 			unasked = append(unasked, o)
 		}
