@@ -3,6 +3,7 @@ package propose
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
@@ -160,7 +162,11 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	}
 	query := fmt.Sprintf("%s WHERE %s LIMIT %d", selecting(p.id, due.of), strings.Join(where, " AND "), maxRows)
 	found, err := f.query(ctx, query, args...)
-	if err != nil {
+	switch {
+	case errors.Is(err, overdue.ErrSlow):
+		p.doubt("the unpaid orders cannot be read within 2 s, so nothing shows what the first sweep closes")
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("read the unpaid orders: %w", err)
 	}
 	rows, oldest, read := []Preview{{When: "now"}, {When: "within a day"}, {When: "later"}, {When: "never"}}, time.Duration(0), column{}
