@@ -357,7 +357,7 @@ func (s *shop) EndSweep(_ context.Context, _ string, begin time.Time, state stri
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.hours[begin]
-	h.Begin, h.State, h.Took = begin, state, took
+	h.Begin, h.State, h.TookMillis = begin, state, took.Milliseconds()
 	s.ends[begin]++
 	s.hours[begin] = h
 	return s.down

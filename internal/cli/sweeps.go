@@ -58,6 +58,6 @@ func printHours(w io.Writer, h ops.Hours) {
 	fmt.Fprintln(w, "began\tmissed\tafter pause\tafter failure\tnot closed\tstate\ttook")
 	for _, one := range h.Hours {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%v\n", text.Stamp(one.Begin), one.Missed, one.AfterPause, one.AfterFailure, one.NotClosed,
-			cmp.Or(line(one.State), "-"), one.Took.Round(time.Millisecond))
+			cmp.Or(line(one.State), "-"), time.Duration(one.TookMillis)*time.Millisecond)
 	}
 }

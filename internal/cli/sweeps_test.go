@@ -22,8 +22,8 @@ func TestSweeps_Tables(t *testing.T) {
 		printHours(w, ops.Hours{Hours: []hours.Hour{
 			{Begin: at, Counts: hours.Counts{Missed: 1}},
 			{Begin: at.Add(-time.Hour), Counts: hours.Counts{Missed: 20, AfterPause: 1000, AfterFailure: 180, NotClosed: 4}, State: hours.Finished,
-				Took: 61_420 * time.Millisecond},
-			{Begin: at.Add(-2 * time.Hour), State: hours.Unfinished, Took: 30 * time.Minute},
+				TookMillis: 61_420},
+			{Begin: at.Add(-2 * time.Hour), State: hours.Unfinished, TookMillis: 1_800_000},
 		}})
 	})
 	golden(t, "sweeps_nothing", func(w io.Writer) { printHours(w, ops.Hours{}) })

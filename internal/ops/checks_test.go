@@ -521,7 +521,7 @@ func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
 
 func TestHourOf_ARecordSaysWhatARowSays(t *testing.T) {
 	s := control.Sweep{StartedAt: noon.Add(3 * time.Second), TookMillis: 2000, PeriodMillis: 3_600_000, Missed: 1, AfterPause: 2, AfterFailure: 3, Failed: 4}
-	want := overdue.Hour{Begin: noon, State: overdue.Finished, Ended: noon.Add(5 * time.Second), Took: 2 * time.Second,
+	want := overdue.Hour{Begin: noon, State: overdue.Finished, Ended: noon.Add(5 * time.Second), TookMillis: 2000,
 		Counts: overdue.Counts{Missed: 1, AfterPause: 2, AfterFailure: 3, NotClosed: 4}}
 	expect.Same(t, hourOf(s), want, "a finished one")
 	s.Error, want.State = "no pass has ended", overdue.Unfinished

@@ -182,7 +182,7 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 
 // hourOf returns what a record says of the compensation of a period.
 func hourOf(s control.Sweep) overdue.Hour {
-	h := overdue.Hour{Begin: s.StartedAt, State: overdue.Finished, Ended: s.Ended(), Took: time.Duration(s.TookMillis) * time.Millisecond,
+	h := overdue.Hour{Begin: s.StartedAt, State: overdue.Finished, Ended: s.Ended(), TookMillis: s.TookMillis,
 		Counts: overdue.Counts{Missed: int64(s.Missed), AfterPause: int64(s.AfterPause), AfterFailure: int64(s.AfterFailure), NotClosed: int64(s.Failed)}}
 	if s.Error != "" {
 		h.State = overdue.Unfinished

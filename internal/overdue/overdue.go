@@ -64,9 +64,9 @@ type Hour struct {
 	Begin time.Time `json:"begin"` // of the period, by the database's clock
 	Counts
 	// State is "" while no pass that began in the period has ended, else Finished or Unfinished.
-	State string        `json:"state"`
-	Ended time.Time     `json:"ended,omitzero"` // when the state was written
-	Took  time.Duration `json:"took"`           // how long the pass took
+	State      string    `json:"state"`
+	Ended      time.Time `json:"ended,omitzero"` // when the state was written
+	TookMillis int64     `json:"took_ms"`        // how long the pass took
 }
 
 // States of an Hour.

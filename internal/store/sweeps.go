@@ -78,9 +78,9 @@ func (s *Store) SweepHours(ctx context.Context, pipeline string, from time.Time,
 }
 
 func (s *Store) sweepHours(ctx context.Context, condition string, args ...any) ([]overdue.Hour, error) {
-	hours, err := db.RowsOf(db.Own(s.Gorm.WithContext(ctx)), "SELECT hour, missed, after_pause, after_failure, not_closed, state, ended_at, took_ms * 1000000"+
+	hours, err := db.RowsOf(db.Own(s.Gorm.WithContext(ctx)), "SELECT hour, missed, after_pause, after_failure, not_closed, state, ended_at, took_ms"+
 		" FROM sweeps WHERE name = ? AND "+condition+" ORDER BY hour DESC LIMIT ?", args, func(h *overdue.Hour) []any {
-		return []any{db.TimeInto(&h.Begin), &h.Missed, &h.AfterPause, &h.AfterFailure, &h.NotClosed, &h.State, db.TimeInto(&h.Ended), &h.Took}
+		return []any{db.TimeInto(&h.Begin), &h.Missed, &h.AfterPause, &h.AfterFailure, &h.NotClosed, &h.State, db.TimeInto(&h.Ended), &h.TookMillis}
 	})
 	return hours, s.FailedTo(ctx, err, "read the hours of a pipeline")
 }
