@@ -175,8 +175,7 @@ func (c counts) dead(cause string) int {
 	return int(c.Value("dead_letters_total", "stage", "outbox", "cause", cause))
 }
 
-// run starts a dispatcher, which runs until stop is called. Call both in a synctest
-// bubble.
+// run starts a dispatcher, which runs until stop is called. Call both in a synctest bubble.
 func run(t *testing.T, s *fakeStore, l *testkit.Log, m prometheus.Registerer, batch int) (stop func()) {
 	t.Helper()
 	return runKind(t, s, l, m, batch, Events("events"))
@@ -246,8 +245,7 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 	})
 }
 
-// While the dead-letter topic rejects the dead letter, its row stays and is tried
-// again now and then. Other rows are published.
+// While the dead-letter topic rejects the dead letter, its row stays and is tried again now and then. Other rows are published.
 func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(30)...), newCounts()
@@ -305,8 +303,7 @@ func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 	})
 }
 
-// A third of the rows, several batches of them at the lowest ids, are for a partition
-// that accepts no records.
+// A third of the rows, several batches of them at the lowest ids, are for a partition that accepts no records.
 func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck, others []string

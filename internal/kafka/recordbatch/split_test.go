@@ -29,8 +29,7 @@ const (
 	atMaxTimestamp = 35
 )
 
-// batch encodes records with the client library's encoder and returns the batch as a fetch
-// returns it, with the base offset.
+// batch encodes records with the client library's encoder and returns the batch as a fetch returns it, with the base offset.
 func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...string) []byte {
 	t.Helper()
 	records := make([]protocol.Record, len(keys))
@@ -175,8 +174,7 @@ func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 	}
 }
 
-// TestSplit_BoundsDecompressedSizeOfAnswer: batches beyond the limit are left to the next
-// fetch, and a batch that alone exceeds the limit is corrupt.
+// TestSplit_BoundsDecompressedSizeOfAnswer: batches beyond the limit are left to the next fetch, and a batch that alone exceeds the limit is corrupt.
 func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 	large := func(base int64, size int) []byte {
 		var b bytes.Buffer
@@ -241,8 +239,7 @@ func compressed(codec protocol.Attributes, payload []byte) []byte {
 	return reseal(raw)
 }
 
-// FuzzSplit requires that no input makes Split panic, make no progress, or move back,
-// and that Split finds the same records as the client library.
+// FuzzSplit requires that no input makes Split panic, make no progress, or move back, and that Split finds the same records as the client library.
 func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
@@ -340,8 +337,7 @@ func anyRecords(t *rapid.T) []wire.Message {
 	}), 1, 200).Draw(t, "records")
 }
 
-// TestEncode_IsReadableByClientLibrary: the library's decoder finds the same records in the
-// batch, numbered from 0 and with the present timestamp.
+// TestEncode_IsReadableByClientLibrary: the library's decoder finds the same records in the batch, numbered from 0 and with the present timestamp.
 func TestEncode_IsReadableByClientLibrary(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := anyRecords(rt)
@@ -361,8 +357,7 @@ func TestEncode_IsReadableByClientLibrary(t *testing.T) {
 	})
 }
 
-// TestEncode_UndoesSplit: a record that is split out of a batch and spliced into another is
-// the same, byte for byte.
+// TestEncode_UndoesSplit: a record that is split out of a batch and spliced into another is the same, byte for byte.
 func TestEncode_UndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		messages := anyRecords(rt)

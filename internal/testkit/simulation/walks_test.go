@@ -12,8 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// longestWalk returns the largest number of buckets that any delay up to longest passes
-// through if nothing is late: the length of the longest Walk.
+// longestWalk returns the largest number of buckets that any delay up to longest passes through if nothing is late: the length of the longest Walk.
 func longestWalk(bs orderclose.Buckets, longest time.Duration) int {
 	if longest <= 0 {
 		return 0
@@ -23,10 +22,8 @@ func longestWalk(bs orderclose.Buckets, longest time.Duration) int {
 	if last == 0 { // the smallest bucket takes every shorter delay
 		return int((longest + b.Length - 1) / b.Length)
 	}
-	// Pick takes b for a delay of at least from, again and again until less than from
-	// remains. Two cases can be the longest: b is taken as often as possible, and
-	// what longest leaves remains at most; or b is taken once less, and any delay
-	// below from may remain.
+	// Pick takes b for a delay of at least from, again and again until less than from remains. Two cases can be the longest: b is taken as often as
+	// possible, and what longest leaves remains at most; or b is taken once less, and any delay below from may remain.
 	from := b.Length - b.Tolerance()
 	most := longestWalk(bs[:last], min(longest, from-1))
 	if longest >= from {
