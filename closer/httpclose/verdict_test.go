@@ -43,6 +43,7 @@ func TestOutcome(t *testing.T) {
 		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "but due_at is"},
 		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute),
 			Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
+		{"not due four minutes ago, without now", 0, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute)}, orderclose.NotDue, time.Second, ""},
 		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)},
 			orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
 		{"not due, without due_at", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
