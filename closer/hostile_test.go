@@ -70,7 +70,7 @@ func TestCloser_AProbeThatPanicsBlamesNoOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, logs := &orderLog{}, &testkit.LogBuffer{}
 		log.add(t, "poison")
-		store := testkit.ProbedStore{Store: &testkit.Store{On: panics}, Probes: func() error { panic("no connection") }}
+		store := testkit.ProbedStore{Store: &testkit.Store{On: panics}, Probes: func(context.Context) error { panic("no connection") }}
 		defer runHostile(t, log, store, logs, nil)()
 		time.Sleep(time.Minute)
 		synctest.Wait()

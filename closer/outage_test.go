@@ -39,7 +39,7 @@ func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 		log, probe := &orderLog{}, down(time.Now().Add(30*time.Minute))
 		log.add(t, "a")
 		log.add(t, "b")
-		store := testkit.ProbedStore{Store: &testkit.Store{On: testkit.FailsOn("")}, Probes: func() error { return probe(t.Context(), nil) }}
+		store := testkit.ProbedStore{Store: &testkit.Store{On: testkit.FailsOn("")}, Probes: func(ctx context.Context) error { return probe(ctx, nil) }}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(29 * time.Minute)
 		expect.That(t, len(log.Appended()) == 0 && log.doneBelow() == 0, "while the probe fails: done below %d, appended %v", log.doneBelow(), log.Appended())

@@ -126,9 +126,9 @@ func (p *Provider) Cancel(ctx context.Context, orderIDs []string) ([]payment.Ans
 // call is a method of an API.
 type call = func(api API, ctx context.Context, reference string) (payment.Answer, error)
 
-// each calls the API for all payments of the orders. An order is closes if all its payments are. If the API fails
-// before any order has an answer, each returns the error. Otherwise it returns the answers that it has: after an
-// error the closer would repeat the same orders first, and might never reach the others.
+// each calls the API for all payments of the orders. An order is closes if all its payments are. If the only API fails before any order has an answer,
+// each returns the error. Otherwise it returns the answers that it has: after an error the closer would ask about no order for a while, and then about
+// the same orders first. It might never reach the others. For a closer an order without an answer is pending in both cases, for 24 hours at most.
 func (p *Provider) each(ctx context.Context, orderIDs []string, do call, closes payment.Answer) ([]payment.Answer, error) {
 	limited, cancel := context.WithTimeout(ctx, QuestionLimit)
 	defer cancel()
@@ -157,11 +157,11 @@ func (p *Provider) each(ctx context.Context, orderIDs []string, do call, closes 
 			p.logger.Warn("payment could not be read or cancelled", "order", orderIDs[i], "err", err, retry.Stack(err))
 		}
 	}
-	if down != nil && !answered {
+	if down != nil && !answered && len(p.apis) == 1 {
 		return nil, down
 	}
 	if down != nil {
-		p.logger.Warn("payment provider is unavailable, other orders of the question stay open", "err", down)
+		p.logger.Warn("payment provider is unavailable, orders without an answer stay open", "err", down)
 	}
 	return answers, nil
 }

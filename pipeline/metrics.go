@@ -81,7 +81,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		reminderLate: f.Histogram("reminder_lateness_seconds",
 			"How long after its time the reminder of an unpaid order was written. Its count is the number of reminders.", prometheus.ExponentialBuckets(.25, 2, 14)),
 		remindersDone: f.Gauge("reminders_complete_timestamp_seconds",
-			"Up to this time, by the database's clock, this compensator has written every reminder; before its first round is complete, when that "+
+			"Up to this time, by its own clock, this compensator has written every reminder; before its first round is complete, when that "+
 				"began; 0: topics.yaml has no rule with remind, or another compensator writes them."),
 		deadRead: f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}

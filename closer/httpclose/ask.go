@@ -25,8 +25,8 @@ var (
 	errNoVerdict = errors.New("the service gave no verdict in two replies")
 )
 
-// ask asks for orders in one request, and once more for the orders that the reply
-// leaves out. An order that is left out twice has failed.
+// ask asks for orders in one request, and once more for the orders that the reply leaves out. An order that is left out
+// twice has failed. If the service is unavailable the second time, the order is Contended, which uses up no attempt.
 func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest, got map[string]orderclose.Outcome) error {
 	err := s.post(ctx, path, orders, got)
 	if err != nil && !errors.Is(err, errEmptyReply) {
@@ -46,9 +46,13 @@ func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclo
 	if err = s.post(ctx, path, missing, got); errors.Is(err, errEmptyReply) {
 		err = nil // errNoVerdict below says the same
 	}
+	verdict, cause := orderclose.Failed, errors.Join(errNoVerdict, err)
+	if errors.Is(err, orderclose.ErrUnavailable) {
+		verdict, cause = orderclose.Contended, err
+	}
 	for _, o := range missing {
 		if _, ok := got[o.OrderID]; !ok {
-			got[o.OrderID] = failed(orderclose.Outcome{OrderID: o.OrderID, Due: o.Due, At: s.o.Now()}, errors.Join(errNoVerdict, err))
+			got[o.OrderID] = orderclose.Outcome{OrderID: o.OrderID, Verdict: verdict, Due: o.Due, At: s.o.Now(), Err: cause}
 		}
 	}
 	return ctx.Err()

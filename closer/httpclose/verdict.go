@@ -42,7 +42,7 @@ func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) order
 	case orderclose.Closed:
 		return closed(o, hasNow)
 	case orderclose.NotDue:
-		return notDue(o, due, localNow, errors.Join(dueErr, nowErr))
+		return notDue(o, hasNow, due, localNow, errors.Join(dueErr, nowErr))
 	case orderclose.NotFound:
 		o.Due = time.Time{}
 		return o
@@ -79,13 +79,13 @@ func later(a, b time.Time) time.Time {
 // by the service's clock, and must not have passed long ago by the local clock.
 // Otherwise the store would ask again and again, and get the same answer, if the service
 // repeats an answer from a cache.
-func notDue(o orderclose.Outcome, due, localNow time.Time, err error) orderclose.Outcome {
+func notDue(o orderclose.Outcome, hasNow bool, due, localNow time.Time, err error) orderclose.Outcome {
 	switch {
 	case err != nil:
 		return failed(o, fmt.Errorf("not_due verdict with a time that is not RFC 3339: %w", err))
 	case due.IsZero():
 		return failed(o, errors.New("not_due verdict without due_at: send due_at"))
-	case o.At.Sub(due) > clockSkewTolerance:
+	case hasNow && o.At.Sub(due) > clockSkewTolerance:
 		return failed(o, fmt.Errorf("not_due verdict at %s, but due_at is %s", writeTime(o.At), writeTime(due)))
 	case localNow.Sub(due) > maxPastDue:
 		return failed(o, fmt.Errorf("not_due verdict at %s, but due_at is %s, which is %v ago: does the service repeat a cached answer?",

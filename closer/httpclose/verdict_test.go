@@ -43,6 +43,7 @@ func TestOutcome(t *testing.T) {
 		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "but due_at is"},
 		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute),
 			Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
+		{"not due four minutes ago, without now", 0, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute)}, orderclose.NotDue, time.Second, ""},
 		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)},
 			orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
 		{"not due, without due_at", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
@@ -140,16 +141,20 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 		culprits := &bisect.Culprits{}
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
-			if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatalf("%v, although no other order got a verdict", err)
-			}
+			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
+			must.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v, although no other order got a verdict", err)
 		}
 		must.Get(culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}))(t)
 		out, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
 		must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "%v, %v; want Failed", out, err)
-		if _, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("%v: its next failure is another", err)
-		}
+		_, err = culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
+		must.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v: its next failure is another", err)
+		serve(func(w http.ResponseWriter, _ *http.Request) { // is unavailable after a reply without o-1
+			serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+			io.WriteString(w, `{"verdicts":[{"order_id":"o-0","verdict":"closed"}]}`)
+		})
+		out, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(2))
+		must.That(t, err == nil && out[1].Verdict == orderclose.Contended && errors.Is(out[1].Err, orderclose.ErrUnavailable), "%+v, %v", out, err)
 	})
 }
 

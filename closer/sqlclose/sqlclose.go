@@ -107,9 +107,8 @@ func Classify(err error) error { return store.Classify(err) }
 // at once. So is an order with a line or a SKU that is locked for long, if the database can name it.
 //
 // While an operator has paused closing, the error wraps orderclose.ErrPaused; if only its category is
-// paused, an order is Paused. After an error no order was closed, with one exception: the connection broke during the commit,
-// and the database could not be asked for the result. Then call CloseOrders again for the same
-// orders, with the same Store: an order that the commit closed gets Closed, once. The error wraps
+// paused, an order is Paused. After an error no order was closed, with one exception: the answer to the commit was lost.
+// Then call CloseOrders again for the same orders: an order that the commit closed gets AlreadyClosed. The error wraps
 // orderclose.ErrUnavailable if the database failed, and orderclose.ErrContended if a row is locked
 // and the database cannot name it. After ErrContended, and after any other error, the batch can
 // succeed without the order at fault.

@@ -35,7 +35,7 @@ func newFailing() *failing {
 }
 
 // probed is the store with a probe.
-func (s *failing) probed(probe func() error) testkit.ProbedStore {
+func (s *failing) probed(probe func(context.Context) error) testkit.ProbedStore {
 	return testkit.ProbedStore{Store: &s.Store, Probes: probe}
 }
 
@@ -56,7 +56,7 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 				s.bad[requests[i].OrderID] = orderclose.ErrContended
 			}
 		}
-		out, err := Bisect(t.Context(), s.probed(func() error { return nil }), orderclose.PathPipeline, requests)
+		out, err := Bisect(t.Context(), s.probed(func(context.Context) error { return nil }), orderclose.PathPipeline, requests)
 		closed := map[string]int{}
 		for _, id := range s.Closed() {
 			closed[id]++
@@ -80,8 +80,7 @@ func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 
 func TestBisect_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	s, away := newFailing(), errors.New("disk full")
-	s.bad["b"] = errBad
-	out, err := Bisect(t.Context(), s.probed(func() error { return away }), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
-	expect.That(t, out == nil && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, errBad) && errors.Is(err, away),
-		"%v, %v; want ErrUnavailable, and both causes", out, err)
+	s.bad["o1"] = errBad
+	out, err := Bisect(t.Context(), s.probed(func(context.Context) error { return away }), orderclose.PathSweep, named("o", 2))
+	expect.That(t, out == nil && errors.Is(err, orderclose.ErrUnavailable) && errors.Is(err, errBad) && errors.Is(err, away), "%v, %v", out, err)
 }

@@ -204,7 +204,7 @@ func (r *round) failedAlone(order int, f fault, err error) error {
 		r.answered()
 		return nil
 	}
-	broken := retry.Catch(func() error { return Probe(r.ctx, r.store) })
+	broken := r.call(r.ctx, func(ctx context.Context) error { return Probe(ctx, r.store) })
 	unknown := errors.Is(broken, errors.ErrUnsupported)
 	switch {
 	case broken != nil && !unknown:

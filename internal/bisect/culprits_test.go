@@ -75,9 +75,8 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 			if s.bad[r.OrderID] != nil {
 				want = orderclose.Failed
 			}
-			if got[r.OrderID] != want {
-				t.Fatalf("%d of %d hang: order %s is %q after %d rounds, want %s", len(s.bad), len(requests), r.OrderID, got[r.OrderID], rounds, want)
-			}
+			must.That(t, got[r.OrderID] == want, "%d of %d hang: order %s is %q after %d rounds, want %s",
+				len(s.bad), len(requests), r.OrderID, got[r.OrderID], rounds, want)
 		}
 	})
 }
@@ -145,21 +144,16 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 		for n := range 50 {
 			before := len(s.Batches())
 			out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("o", outage), 100))
-			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatal(err)
-			}
+			must.That(t, errors.Is(err, ErrNoVerdicts) && errors.Is(err, orderclose.ErrUnavailable), "%v", err)
 			for _, o := range out {
-				if o.Verdict != "" {
-					t.Fatalf("in outage %d: %+v", outage, o)
-				}
+				must.That(t, o.Verdict == "", "in outage %d: %+v", outage, o)
 			}
 			calls := len(s.Batches()) - before
 			must.That(t, calls <= 4 && (n == 0 || calls <= 1), "batch %d cost %d calls", n, calls)
 		}
 		down = false
-		if out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
-			t.Fatalf("%+v, %v", out, err)
-		}
+		out, err := c.Close(t.Context(), s, orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10))
+		must.That(t, err == nil && out[0].Verdict == orderclose.Closed, "%+v, %v", out, err)
 	}
 }
 
@@ -167,24 +161,29 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	away := errors.New("disk full")
 	now := away
-	s := hangsOn("bad").probed(func() error { return now })
+	s := hangsOn("bad").probed(func(context.Context) error { return now })
 	c := &Culprits{}
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	for range 10 {
-		if _, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); !errors.Is(err, away) {
-			t.Fatal(err)
-		}
+		_, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad)
+		must.That(t, errors.Is(err, away), "%v", err)
 	}
 	now = nil
 	for range 10 {
 		if out, err := c.Close(t.Context(), s, orderclose.PathPipeline, bad); err == nil {
-			if out[0].Verdict != orderclose.Failed {
-				t.Errorf("%+v", out)
-			}
+			must.That(t, out[0].Verdict == orderclose.Failed, "%+v", out)
 			return
 		}
 	}
 	t.Error("the order is never blamed")
+}
+
+func TestCulprits_AProbeWithoutAnEndFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hangsOn("bad0").probed(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		_, err := (&Culprits{Limited: true}).Close(t.Context(), s, orderclose.PathPipeline, named("bad", 1))
+		must.That(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+	})
 }
 
 // No other order has to get a verdict.
@@ -202,9 +201,7 @@ func TestCulprits_BlamesNoOrderAfterErrNoOrderAtFault(t *testing.T) {
 	for n := range 10 {
 		must.Get(c.Close(t.Context(), s, orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)))(t)
 		out, err := c.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
-		if out[0].Verdict != "" || !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)
-		}
+		must.That(t, out[0].Verdict == "" && errors.Is(err, orderclose.ErrUnavailable), "the order got the verdict %q, %v", out[0].Verdict, err)
 	}
 }
 
@@ -231,8 +228,7 @@ func TestCulprits_ASearchEndsWhateverOtherBatchesSee(t *testing.T) {
 			}
 		})
 		out, _ := c.Close(ctx, s, orderclose.PathPipeline, append(named("beside-", 499), orderclose.CloseRequest{OrderID: "bad"}))
-		if took := time.Since(began); took > 10*CallTimeout || out[0].Verdict != orderclose.Closed {
-			t.Errorf("the search took %v, and the first order got the verdict %q", took, out[0].Verdict)
-		}
+		took := time.Since(began)
+		must.That(t, took <= 10*CallTimeout && out[0].Verdict == orderclose.Closed, "the search took %v, and the first order is %q", took, out[0].Verdict)
 	})
 }

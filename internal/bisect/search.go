@@ -95,7 +95,11 @@ func (r *round) close(orders []int) error {
 	if len(orders) == 1 && (len(r.orders) > 1 || r.hasFailed(orders[0])) {
 		ctx = Alone(ctx)
 	}
-	outcomes, err := r.call(ctx, part)
+	var outcomes []orderclose.Outcome
+	err := r.call(ctx, func(ctx context.Context) (err error) {
+		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
+		return err
+	})
 	if err == nil {
 		err = CheckOutcomes(part, outcomes)
 	}
@@ -115,21 +119,18 @@ func (r *round) close(orders []int) error {
 	return nil
 }
 
-// call calls the store, within the time limit if there is one.
-func (r *round) call(ctx context.Context, part []orderclose.CloseRequest) (outcomes []orderclose.Outcome, err error) {
+// call calls the store by f, within the time limit if there is one.
+func (r *round) call(ctx context.Context, f func(ctx context.Context) error) error {
 	if r.Limited {
 		limited, cancel := context.WithTimeout(ctx, CallTimeout) //mutant:endless-close-call
 		defer cancel()
 		ctx = limited
 	}
-	err = retry.Catch(func() (err error) {
-		outcomes, err = r.store.CloseOrders(ctx, r.path, part)
-		return err
-	})
+	err := retry.Catch(func() error { return f(ctx) })
 	if err != nil && ctx.Err() != nil && r.ctx.Err() == nil { //mutant:panic-is-outage
 		err = retry.WithCauses(fmt.Errorf("no answer within %v: %w", CallTimeout, err), orderclose.ErrUnavailable)
 	}
-	return outcomes, err
+	return err
 }
 
 var errNoVerdict = errors.New("the store returned no verdict")

@@ -52,9 +52,9 @@ type writer struct {
 	report func(late []time.Duration, complete time.Time) // called after each round
 	logger *slog.Logger
 
-	done    time.Time       // each reminder up to this time of the database's clock is written; zero: not known
-	began   time.Time       // when the first round began; zero: no rule asks for reminders
-	offsets []time.Duration // those of the last round, for which done holds
+	done     time.Time       // each reminder up to this time of the database's clock is written; zero: not known
+	complete time.Time       // the same by the local clock; before the first complete round its begin; zero: no rule asks for reminders
+	offsets  []time.Duration // those of the last round, for which done holds
 }
 
 // do writes a round of reminders, and returns the time until the next one. Without a rule that asks for some, it does not use the database.
@@ -63,25 +63,26 @@ func (r *writer) do(ctx context.Context) time.Duration {
 	offsets, wait := remindOffsets(delays.Rules)
 	var result written
 	if len(offsets) == 0 {
-		r.done, r.began = time.Time{}, time.Time{}
+		r.done, r.complete = time.Time{}, time.Time{}
 	} else {
 		if !slices.Equal(offsets, r.offsets) { // a round of other rules says nothing of these
 			r.done = time.Time{}
 		}
-		r.began, r.offsets = cmp.Or(r.began, time.Now()), offsets
+		r.complete, r.offsets = cmp.Or(r.complete, time.Now()), offsets
 		limited, cancel := context.WithTimeout(ctx, roundTime) //mutant:endless-reminders
 		defer cancel()
 		if err := r.round(limited, delays, offsets, &result); err != nil && ctx.Err() == nil {
 			r.logger.Warn("writing reminders failed, will retry", "err", err)
 		}
 	}
-	r.report(result.late, cmp.Or(r.done, r.began))
+	r.report(result.late, r.complete)
 	return wait
 }
 
 // round writes the reminders whose time has come since the last complete round. For each offset it reads the orders
 // that were further from their due time then, and are not now. The first round reads all orders that are no further.
 func (r *writer) round(ctx context.Context, delays orderclose.Delays, offsets []time.Duration, result *written) error {
+	local := time.Now()
 	now, err := r.store.Now(ctx)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (r *writer) round(ctx context.Context, delays orderclose.Delays, offsets []
 		return result.err
 	}
 	if result.locked == 0 { // else the next round tries those orders again
-		r.done = now
+		r.done, r.complete = now, local
 	}
 	return r.store.ForgetReminders(ctx, now)
 }

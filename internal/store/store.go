@@ -43,7 +43,7 @@ type Options struct {
 	// DSN names a MySQL or MariaDB database in the format of go-sql-driver:
 	// user:password@tcp(host:port)/database?param=value. Or it names a PostgreSQL database, as
 	// postgres://user:password@host:port/database?param=value, or in words: host=… dbname=…. Open overrides the settings that
-	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
+	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts; readTimeout is 15 s at most.
 	DSN string
 	// TLS encrypts the connections to the server of DSN. An empty ServerName stands for its host.
 	// Nil: the DSN's parameter tls says whether TLS is used. tls=skip-verify and tls=preferred are

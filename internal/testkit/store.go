@@ -118,11 +118,11 @@ func (s *Store) Took() []time.Duration {
 // ProbedStore is a Store with a probe.
 type ProbedStore struct {
 	*Store
-	Probes func() error
+	Probes func(ctx context.Context) error
 }
 
 // Probe implements bisect.Prober.
-func (s ProbedStore) Probe(context.Context) error { return s.Probes() }
+func (s ProbedStore) Probe(ctx context.Context) error { return s.Probes(ctx) }
 
 // FailsOn returns a Store.On that fails on calls with orders whose ids begin so.
 func FailsOn(prefix string) func(context.Context, []orderclose.CloseRequest) error {

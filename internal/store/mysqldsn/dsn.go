@@ -19,8 +19,8 @@ import (
 	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
-// Timeouts of a connection, unless the DSN sets them. The read timeout is longer than a lock
-// wait, so that a lock wait ends with the server's answer and not with a broken connection.
+// Timeouts of a connection, unless the DSN sets them. ReadTimeout is also the longest: a COMMIT ignores its context, and a call of 20 s ends the process.
+// It is longer than a lock wait, so that a lock wait ends with the server's answer and not with a broken connection.
 const (
 	dialTimeout  = 3 * time.Second
 	ReadTimeout  = 15 * time.Second
@@ -134,7 +134,7 @@ func Force(cfg *mysql.Config) error {
 	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
 	cfg.Timeout = cmp.Or(cfg.Timeout, dialTimeout)
-	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, ReadTimeout)
+	cfg.ReadTimeout = min(cmp.Or(cfg.ReadTimeout, ReadTimeout), ReadTimeout)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, writeTimeout)
 
 	if cfg.Params == nil {

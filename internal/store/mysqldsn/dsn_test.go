@@ -12,7 +12,7 @@ import (
 
 // A session has the forced values, whatever the server or the DSN says.
 func TestForce_SessionsHaveTheForcedValues(t *testing.T) {
-	cfg := must.Get(mysql.ParseDSN("u@tcp(127.0.0.1:1)/shop?SQL_SELECT_LIMIT=5&max_execution_time=6&wait_timeout=7"))(t)
+	cfg := must.Get(mysql.ParseDSN("u@tcp(127.0.0.1:1)/shop?SQL_SELECT_LIMIT=5&max_execution_time=6&wait_timeout=7&readTimeout=20s"))(t)
 	must.Do(t, Force(cfg))
 	set := ""
 	for name, value := range cfg.Params {
@@ -23,5 +23,6 @@ func TestForce_SessionsHaveTheForcedValues(t *testing.T) {
 			must.That(t, strings.Contains(set, ", "+s.Names[0]+" = "+s.Value), "%s is not forced on %s: SET %s", s.Names[0], server, set)
 		}
 	}
-	must.That(t, !strings.Contains(set, "= 5") && !strings.Contains(set, "= 6") && strings.Contains(set, "wait_timeout = 7"), "SET %s", set)
+	must.That(t, !strings.Contains(set, "= 5") && !strings.Contains(set, "= 6") && strings.Contains(set, "wait_timeout = 7") && cfg.ReadTimeout == ReadTimeout,
+		"SET %s, a read timeout of %v", set, cfg.ReadTimeout)
 }
