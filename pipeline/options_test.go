@@ -15,6 +15,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -132,12 +133,13 @@ func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
 	expect.That(t, errors.Is(err, errNoDatabase), "%v", err)
 }
 
-// The database is probed only if orders are closed in it. Alerts see that by the series.
+// The database is probed only if orders are closed in it. Alerts see that by the series. Each database has a lock of its own.
 func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	service := config.Default()
 	service.Closer.Kind = config.KindHTTP
+	locks := map[string]bool{}
 	for name, c := range map[string]struct {
 		o    Options
 		want int
@@ -147,7 +149,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		"a store of its own": {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}, Store: ownStore{}}, 0},
 		"a service":          {Options{Config: service, Servers: Servers{MySQL: unreachable(t)}}, 0},
 	} {
-		r := testkit.NewMetrics()
+		r, o := testkit.NewMetrics(), compensator.Options{}
 		c.o.Registerer = r
 		a := must.Get(New(c.o))(t)
 		for _, watch := range a.watches([]Role{Closer}) {
@@ -156,8 +158,11 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 			}
 		}
 		expect.Equal(t, r.Series("database_write_failing_seconds"), c.want, "%s: series", name)
+		must.Do(t, a.useLocks(&o))
+		locks[o.LockKey] = true
 		a.Close()
 	}
+	expect.Equal(t, len(locks), 2, "locks, with a database and without")
 }
 
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {
@@ -186,11 +191,7 @@ func TestRun_NeedsARole(t *testing.T) {
 func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
 	cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {http: {url: 'https://shop.internal/close'}}\n")))(t)
 	for secret, want := range map[string]string{"": "Options.Secrets.HTTP", "short": "24 to 64 bytes", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": ""} {
-		o := Options{Config: cfg}
-		if secret != "" {
-			o.Secrets.HTTP = []string{secret}
-		}
-		a, err := New(o)
+		a, err := New(Options{Config: cfg, Secrets: Secrets{HTTP: strings.Fields(secret)}})
 		must.Do(t, err)
 		_, err = a.closeMethodOnce()
 		if a.Close(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
