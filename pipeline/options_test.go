@@ -138,7 +138,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	service := config.Default()
-	service.Closer.Kind = config.KindHTTP
+	service.Closer.Kind, service.Delays.Default = config.KindHTTP, time.Hour
 	locks := map[string]bool{}
 	for name, c := range map[string]struct {
 		o    Options
@@ -162,7 +162,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		locks[o.LockKey] = true
 		a.Close()
 	}
-	expect.Equal(t, len(locks), 2, "locks, with a database and without")
+	expect.Equal(t, len(locks), 2, "locks, with a database and without, whatever the delays")
 }
 
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {
