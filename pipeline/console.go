@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -29,7 +30,7 @@ func (a *App) Host() Host {
 	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger,
 		Life: a.life}
 	if a.o.TopicsFile != "" {
-		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
+		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.sections()...); return err }
 	}
 	return host
 }
