@@ -335,8 +335,7 @@ func (c *common) attachKafka(s *session) {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil,
-		Checks: room.Checks(s.rooms)}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
 		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
 	}

@@ -37,8 +37,6 @@ type Pipeline struct {
 	Control *control.Reader // of Kafka
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
-	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
-	WithoutKafka bool
 	// Checks are those of rooms.
 	Checks []health.Check
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
@@ -59,11 +57,8 @@ type Log interface {
 
 // reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
-	switch {
-	case p.Kafka == nil && p.WithoutKafka:
+	if p.Kafka == nil {
 		return health.ErrUnused
-	case p.Kafka == nil:
-		return health.ErrNoKafka
 	}
 	return p.Kafka.Ping(ctx)
 }
