@@ -133,7 +133,7 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events}
 }
 
-// Hours has the compensations of the last week.
+// Hours has the compensations of the last week. If it has none, Hours has the newest of the 90 days for which rows are kept, which is then late.
 type Hours struct {
 	Hours  []overdue.Hour `json:"sweeps"` // newest first, at most hoursKept
 	Period time.Duration  `json:"-"`      // of each
@@ -160,6 +160,9 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	if p.Store != nil && !p.OwnStore {
 		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+		if err == nil && len(kept) == 0 {
+			kept, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-90*24*time.Hour), 1)
+		}
 		h.Hours = append(h.Hours, kept...)
 		return h, err
 	}
