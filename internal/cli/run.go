@@ -126,9 +126,12 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
-	also := []string{environ.EnvBrokers, environ.EnvListen, environ.EnvInstance}
-	if slices.Contains(roles, pipeline.Sweeper) {
+	also := []string{environ.EnvListen, environ.EnvInstance}
+	switch {
+	case slices.Contains(roles, pipeline.Sweeper):
 		also = []string{environ.EnvListen} // a variable of Kafka has no effect
+	case slices.Contains(roles, pipeline.Console):
+		also = append(also, environ.EnvBrokers)
 	}
 	if slices.Contains(roles, pipeline.Closer) {
 		also = append(also, environ.EnvDSN) // if a service closes the orders, the database still has the pauses
