@@ -65,7 +65,7 @@ Metrics, /-/healthy and /-/ready are served on ` + environ.EnvListen + `
 A process applies a changed topics.yaml while it runs: when the file changes, on SIGHUP,
 and on POST /-/reload at the same address. The reload answers 200 with the changes, or
 400 with the problems; then nothing changes. Delays, partitions and replication take
-effect at once, buckets two minutes later, the rest at the next start; the log says which.
+effect at once, buckets once their topics exist, the rest at the next start; the log says which.
 With orders.due.from nothing closes after a change of a delay until orderclose migrate.
 
 With OTEL_EXPORTER_OTLP_ENDPOINT, orders that the shop traces are traced: docs/tracing.md.
