@@ -29,7 +29,7 @@ type Rule struct {
 	// Remind lists how long before that deadline the customer is reminded, the longest first.
 	Remind []time.Duration
 	// Line is the rule's line in topics.yaml, from 1; 0 if the rule is not from a file.
-	Line int
+	Line int `json:"-"`
 }
 
 // Match selects orders. An order matches if each condition holds. The zero value matches every order.

@@ -53,7 +53,7 @@ func New(app *pipeline.App, operator string) (*Admin, error) {
 		return nil, errors.New("admin: the App has neither a Kafka cluster nor a database")
 	}
 	a := &Admin{ops.Pipeline{Config: cfg, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
-		OwnStore: h.OwnStore, WithoutKafka: servers.Kafka == nil}, "", h.Logger}
+		OwnStore: h.OwnStore}, "", h.Logger}
 	if servers.Kafka != nil {
 		a.p.Control = control.New(servers.Kafka, cfg.Topics.Control)
 	}

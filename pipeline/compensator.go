@@ -134,8 +134,8 @@ func (a *App) lockChecked(err error) {
 }
 
 // useLocks sets the lock of the loop: that in Redis, unless compensator.lock is database, and the row of the database for while Redis does not
-// answer. Its name has a digest of the mapping and the delays, so each version of topics.yaml has a loop of its own: with the lock of another
-// version a loop would keep orders open that only this version finds.
+// answer. Its name has a digest of what decides which orders are due: the database, the mapping, and by rule the delays. With the lock of another
+// database or mapping a loop would keep orders open that only this process finds. The holder writes the reminders, by its own delays.
 func (a *App) useLocks(o *compensator.Options) error {
 	lock := a.o.Config.Compensator.Lock
 	if a.alone {
@@ -144,7 +144,11 @@ func (a *App) useLocks(o *compensator.Options) error {
 	if lock.Kind == config.LockDatabase && a.conns.Store == nil {
 		return fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}
-	version, err := json.Marshal([]any{a.o.Config.Orders, a.o.Config.Delays})
+	decides := []any{a.database(), a.o.Config.Orders}
+	if m := a.o.Config.Orders; m != nil && m.ByRule {
+		decides = append(decides, a.o.Config.Delays)
+	}
+	version, err := json.Marshal(decides)
 	digest := sha256.Sum256(version)
 	o.LockKey, o.Process = fmt.Sprintf("%s-%x", lock.Key, digest[:4]), a.o.ProcessName([]Role{Compensator})
 	if lock.Kind == config.LockRedis && a.conns.Redis != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/room"
 )
 
@@ -18,7 +19,6 @@ type Host struct {
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
 	Connections  Connections
 	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
-	Sweeps       bool        // the App runs the role Sweeper, which uses no Kafka
 	Rooms        []room.Room // of the App
 	Logger       *slog.Logger
 	Life         context.Context // of the App: it ends with Close
@@ -26,10 +26,9 @@ type Host struct {
 
 // Host returns what the App has, whether it runs or not. App.Close closes the Connections, unless Options.Connections gave them.
 func (a *App) Host() Host {
-	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Sweeps: a.alone, Logger: a.o.Logger,
-		Life: a.life}
+	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Logger: a.o.Logger, Life: a.life}
 	if a.o.TopicsFile != "" {
-		host.ConfigBroken = func() error { _, err := Load(a.o.TopicsFile, a.o.Rooms...); return err }
+		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.sections()...); return err }
 	}
 	return host
 }

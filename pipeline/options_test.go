@@ -3,8 +3,9 @@ package pipeline
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -121,23 +123,25 @@ func TestApp_RunsOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	must.Do(t, a.Run(ctx, Compensator))
-	err := a.Run(ctx, Compensator)
-	expect.That(t, err != nil && strings.Contains(err.Error(), "Run was called before"), "the second Run returns %v", err)
+	expect.Says(t, a.Run(ctx, Compensator), "Run was called before", "the second Run")
 }
 
 func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
-	a := must.Get(New(Options{Config: config.Default()}))(t)
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	must.Do(t, os.WriteFile(file, []byte("partitions: 1\n"), 0o600))
+	a := must.Get(New(Options{TopicsFile: file}))(t)
 	defer a.Close()
-	err := a.CheckDatabase(t.Context())
-	expect.That(t, errors.Is(err, errNoDatabase), "%v", err)
+	expect.Is(t, a.CheckDatabase(t.Context()), errNoDatabase, "the check")
+	must.Do(t, a.Host().ConfigBroken()) // without Kafka the file needs no buckets
 }
 
-// The database is probed only if orders are closed in it. Alerts see that by the series.
+// The database is probed only if orders are closed in it. Alerts see that by the series. Each database has a lock of its own.
 func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	service := config.Default()
-	service.Closer.Kind = config.KindHTTP
+	service.Closer.Kind, service.Delays.Default = config.KindHTTP, time.Hour
+	locks := map[string]bool{}
 	for name, c := range map[string]struct {
 		o    Options
 		want int
@@ -147,7 +151,7 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 		"a store of its own": {Options{Config: config.Default(), Servers: Servers{MySQL: unreachable(t)}, Store: ownStore{}}, 0},
 		"a service":          {Options{Config: service, Servers: Servers{MySQL: unreachable(t)}}, 0},
 	} {
-		r := testkit.NewMetrics()
+		r, o := testkit.NewMetrics(), compensator.Options{}
 		c.o.Registerer = r
 		a := must.Get(New(c.o))(t)
 		for _, watch := range a.watches([]Role{Closer}) {
@@ -156,8 +160,11 @@ func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
 			}
 		}
 		expect.Equal(t, r.Series("database_write_failing_seconds"), c.want, "%s: series", name)
+		must.Do(t, a.useLocks(&o))
+		locks[o.LockKey] = true
 		a.Close()
 	}
+	expect.Equal(t, len(locks), 2, "locks, with a database and without, whatever the delays")
 }
 
 func TestApp_TwoOfThemShareARegistry(t *testing.T) {
@@ -178,19 +185,14 @@ func unreachable(t *testing.T) *mysql.Config {
 func TestRun_NeedsARole(t *testing.T) {
 	a := must.Get(New(Options{Config: config.Default(), Store: sweptStore{}}))(t)
 	defer a.Close()
-	err := a.Run(t.Context())
-	expect.That(t, err != nil && strings.Contains(err.Error(), "needs a role"), "%v", err)
+	expect.Says(t, a.Run(t.Context()), "needs a role", "Run without a role")
 }
 
 // A program that embeds the pipeline sets its own secret for the service that closes orders.
 func TestSecrets_OfTheServiceThatCloses(t *testing.T) {
 	cfg := must.Get(Parse("shop.yaml", []byte("buckets: [1m]\ncloser: {http: {url: 'https://shop.internal/close'}}\n")))(t)
 	for secret, want := range map[string]string{"": "Options.Secrets.HTTP", "short": "24 to 64 bytes", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": ""} {
-		o := Options{Config: cfg}
-		if secret != "" {
-			o.Secrets.HTTP = []string{secret}
-		}
-		a, err := New(o)
+		a, err := New(Options{Config: cfg, Secrets: Secrets{HTTP: strings.Fields(secret)}})
 		must.Do(t, err)
 		_, err = a.closeMethodOnce()
 		if a.Close(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

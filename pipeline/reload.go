@@ -61,6 +61,8 @@ func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(changes) == 0 {
 		fmt.Fprintln(w, "nothing has changed")
+	} else if m := a.config().Orders; m != nil && m.ByRule {
+		fmt.Fprintln(w, "due by rule: if a delay has changed, nothing closes until orderclose migrate has run with this file")
 	}
 	for _, c := range changes {
 		fmt.Fprintln(w, c)

@@ -78,7 +78,7 @@ without differences if something could not be checked.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.openFor(func(*config.Config) []string { return []string{environ.EnvDSN} }, environ.EnvBrokers))(func(s *session) error {
+			return with(c.open(environ.EnvDSN))(func(s *session) error {
 				c.attachKafka(s)
 				return c.auditIn(cmd.Context(), s, limit, o)
 			})

@@ -213,9 +213,8 @@ func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code == 0, "%v: exit %d, %q", args, code, stderr)
 	}
-	delete(wrong, environ.EnvBrokers)
-	wrong[environ.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
-	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"compensate"}} { // these need only the database
+	wrong[environ.EnvBrokers], wrong[environ.EnvDSN] = "no port", "root@tcp(127.0.0.1:1)/shop"
+	for _, args := range [][]string{{"migrate", "--wait", "100ms"}, {"compensate"}, {"audit", "--from", "1h"}} { // these need only the database
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code != 2, "%v: exit %d, %q", args, code, stderr)
 	}

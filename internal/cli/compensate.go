@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -39,7 +38,7 @@ topics.yaml, or with --dry-run, the due times or the statuses of the orders do n
 
 // openSweep opens a session, and a pipeline on it that can close orders in this process. The database fits the statuses of the orders.
 func (c *common) openSweep(ctx context.Context) (*session, *pipeline.App, error) {
-	s, err := c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, pipeline.Sweeper) }, environ.EnvBrokers)
+	s, err := c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, pipeline.Sweeper) })
 	if err != nil {
 		return nil, nil, err
 	}

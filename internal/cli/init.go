@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -126,8 +127,13 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		return err
 	}
 	if !print {
-		if err := os.WriteFile(c.config, []byte(p.YAML), 0o644); err != nil {
-			return err
+		file, err := os.OpenFile(c.config, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // since the questions it may exist
+		if err == nil {
+			_, err = file.WriteString(p.YAML)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			return cmp.Or(exitIf(errors.Is(err, fs.ErrExist), Refused, "%w: write --print, or --config with another name", err), err)
 		}
 		c.note("wrote", c.config)
 	}

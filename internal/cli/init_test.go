@@ -33,6 +33,7 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	env := map[string]string{environ.EnvDSN: dsn}
+	must.Do(t, os.Symlink("later.yaml", file+".link")) // it exists only when it is opened
 	known := []string{"init", "--config", file, "--unpaid", "0", "--closed", "9", "--delay", "30m"}
 	for _, c := range []struct {
 		args  []string
@@ -47,6 +48,7 @@ func TestInit_AsksWritesAndChecks(t *testing.T) {
 		{append(known, "--print"), 0, []string{"status: {column: status, from: 0, to: 9, paid: [1]}", `zone: "UTC"`, "where: {deleted: 0}", "within a day  3"}},
 		{known, 0, []string{"within a day  3", "orderclose migrate"}},
 		{known, 5, []string{"exists"}},
+		{append(known, "--config", file+".link"), 5, []string{"file exists: write --print"}},
 		{[]string{"migrate", "--config", file}, 0, []string{"order 3 could be closed"}},
 	} {
 		out, stderr, code := run(t, env, c.args...)

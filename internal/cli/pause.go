@@ -29,8 +29,9 @@ orders stay unpaid and can be paid. The pause ends by itself, or by orderclose r
 backlog is closed as fast as the database allows.
 
 With --category only orders of that category wait. It needs a column (orders.category in
-topics.yaml). Each closer keeps as many of their records in memory as the limit allows. The others
-go back into the delay topics. They return after as long as they have been overdue: 1 to 17 minutes.
+topics.yaml). Closers settle their records, and the compensator closes the orders within 20 s after
+the end, at compensator.rate. If it cannot find them, as those of a Store without Overdue, closers
+try each record again after a minute, and keep it in memory or in a delay topic.
 
 The pause is a row of the database, which each close reads. If a service closes the orders
 (closer.http.url), or a Store of your own, closers and compensators obey the pause if

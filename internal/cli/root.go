@@ -315,17 +315,16 @@ func (s *session) connect(servers environ.Servers) error {
 	return err
 }
 
-// attachKafka makes a client of Kafka if its variable is set and the session has none. It is for
-// roles that do not require Kafka: a compensator sees how far the pipeline is and counts dead letters with
-// Kafka, and sweeps without it. So it logs an error, such as an invalid variable, and the session
-// stays without Kafka.
+// attachKafka makes a client of Kafka if its variable is set and the session has none. It is for roles that do not require Kafka: a
+// compensator sees how far the pipeline is and counts dead letters with Kafka, and sweeps without it. So it logs an error, such as an
+// invalid variable, and the session stays without Kafka.
 func (c *common) attachKafka(s *session) {
 	if s.Kafka != nil {
 		return
 	}
 	servers, err := environ.Read(c.env.LookupEnv, environ.EnvBrokers)
 	if err == nil && len(servers.Brokers) > 0 {
-		s.servers.Brokers = servers.Brokers
+		s.servers.Brokers, s.servers.Kafka = servers.Brokers, servers.Kafka
 		err = s.connect(servers)
 	}
 	if err != nil {
@@ -335,8 +334,7 @@ func (c *common) attachKafka(s *session) {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, WithoutKafka: s.Kafka == nil,
-		Checks: room.Checks(s.rooms)}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
 		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
 	}

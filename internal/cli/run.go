@@ -65,7 +65,8 @@ Metrics, /-/healthy and /-/ready are served on ` + environ.EnvListen + `
 A process applies a changed topics.yaml while it runs: when the file changes, on SIGHUP,
 and on POST /-/reload at the same address. The reload answers 200 with the changes, or
 400 with the problems; then nothing changes. Delays, partitions and replication take
-effect at once, buckets two minutes later, the rest at the next start; the log says which.
+effect at once, buckets once their topics exist, the rest at the next start; the log says which.
+With orders.due.from nothing closes after a change of a delay until orderclose migrate.
 
 With OTEL_EXPORTER_OTLP_ENDPOINT, orders that the shop traces are traced: docs/tracing.md.
 
@@ -126,9 +127,12 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 
 // openRoles opens what the roles require, and for a console every server that a variable names.
 func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
-	also := []string{environ.EnvBrokers, environ.EnvListen, environ.EnvInstance}
-	if slices.Contains(roles, pipeline.Sweeper) {
+	also := []string{environ.EnvListen, environ.EnvInstance}
+	switch {
+	case slices.Contains(roles, pipeline.Sweeper):
 		also = []string{environ.EnvListen} // a variable of Kafka has no effect
+	case slices.Contains(roles, pipeline.Console):
+		also = append(also, environ.EnvBrokers)
 	}
 	if slices.Contains(roles, pipeline.Closer) {
 		also = append(also, environ.EnvDSN) // if a service closes the orders, the database still has the pauses

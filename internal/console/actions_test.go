@@ -150,13 +150,16 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 }
 
 func TestSweeps_ShowsEachCompensation(t *testing.T) {
-	r := newRig(t)
-	begin := time.Now().Truncate(time.Hour)
-	must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
-	must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
-	page := r.open("/sweeps")
-	contains(t, page, "did not finish", `data-label="Missed">3<`, `data-label="After a pause">2<`, `data-label="Not closed">1<`)
-	contains(t, r.open("/"), `data-kind="sweep_failed"`, "has closed 3 orders that the pipeline had missed")
+	for age, finding := range map[time.Duration]string{0: "sweep_failed", 8 * 24 * time.Hour: "sweep_missing"} {
+		t.Run(finding, func(t *testing.T) {
+			r, begin := newRig(t), time.Now().Truncate(time.Hour).Add(-age)
+			must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
+			must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
+			page := r.open("/sweeps")
+			contains(t, page, "did not finish", `data-label="Missed">3<`, `data-label="After a pause">2<`, `data-label="Not closed">1<`)
+			contains(t, r.open("/"), `data-kind="`+finding+`"`, "has closed 3 orders that the pipeline had missed")
+		})
+	}
 }
 
 // many returns different values of a field.

@@ -44,7 +44,7 @@ import (
 
 // Options of a Console. Config and Settings are required.
 type Options struct {
-	// Pipeline has what the pages ask: Kafka, Store and Redis, each nil if none is named, OwnStore, WithoutKafka and Broken.
+	// Pipeline has what the pages ask: Kafka, Store and Redis, each nil if none is named, OwnStore and Broken.
 	ops.Pipeline
 	Config func() *config.Config // the configuration in effect
 

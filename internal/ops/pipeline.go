@@ -37,8 +37,6 @@ type Pipeline struct {
 	Control *control.Reader // of Kafka
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
-	// WithoutKafka says that no Kafka belongs to the pipeline: a sweeper closes the orders.
-	WithoutKafka bool
 	// Checks are those of rooms.
 	Checks []health.Check
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
@@ -59,11 +57,8 @@ type Log interface {
 
 // reachKafka returns an error if the process knows no Kafka, or Kafka does not answer: later errors only say which request failed.
 func (p Pipeline) reachKafka(ctx context.Context) error {
-	switch {
-	case p.Kafka == nil && p.WithoutKafka:
+	if p.Kafka == nil {
 		return health.ErrUnused
-	case p.Kafka == nil:
-		return health.ErrNoKafka
 	}
 	return p.Kafka.Ping(ctx)
 }
@@ -138,7 +133,7 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events}
 }
 
-// Hours has the compensations of the last week.
+// Hours has the compensations of the last week. If it has none, Hours has the newest of the 90 days for which rows are kept, which is then late.
 type Hours struct {
 	Hours  []overdue.Hour `json:"sweeps"` // newest first, at most hoursKept
 	Period time.Duration  `json:"-"`      // of each
@@ -165,6 +160,9 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	if p.Store != nil && !p.OwnStore {
 		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+		if err == nil && len(kept) == 0 {
+			kept, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-90*24*time.Hour), 1)
+		}
 		h.Hours = append(h.Hours, kept...)
 		return h, err
 	}

@@ -158,9 +158,8 @@ type Change struct {
 	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
 	From string `json:"from"` // "" if the key was added
 	To   string `json:"to"`   // "" if the key was removed
-	// Live says that the change takes effect without a restart: a change of the buckets after
-	// the rollout delay, any other change at once. If Live is false, the change takes effect
-	// at the next start.
+	// Live says that the change takes effect without a restart: a new bucket once its topic exists,
+	// any other change at once. If Live is false, the change takes effect at the next start.
 	Live bool `json:"live"`
 }
 

@@ -52,7 +52,7 @@ func New(o Options) func(pipeline.Host) (run func(context.Context) error, err er
 		servers := host.Connections
 		c, err := console.New(console.Options{
 			Pipeline: ops.Pipeline{
-				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore, WithoutKafka: host.Sweeps,
+				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore,
 				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
 			},
 			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"),
