@@ -87,7 +87,7 @@ func (a *Admin) Pause(ctx context.Context, r PauseRequest) (ended []Pause, err e
 	return pausesOf(shortened), a.acted(ctx, err == nil, err, "Pause", r)
 }
 
-// Resume ends the pause of a category, or with "" all pauses. It returns those that it has ended: none, if nothing was paused.
+// Resume ends the pause of a category, or with "" that of all orders. It returns those that it has ended: none, if no such pause is on.
 func (a *Admin) Resume(ctx context.Context, category string) (ended []Pause, err error) {
 	kept, err := a.p.PausesDatabase()
 	if err != nil {

@@ -39,7 +39,6 @@ The pause is a row of the database, which each close reads. If a service closes 
 paused or 503, or stop the closers and compensators.
 
 A category that topics.yaml does not list is noted: it may be a typo.
-
 A second pause of the same category replaces the first. If the first ends later, the command names
 it, changes nothing and exits 5: another operator may rely on it. --replace ends it earlier on
 purpose. orderclose status shows what is paused.`,
@@ -72,22 +71,23 @@ func newResume(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume [--category CATEGORY]",
 		Short: "End a pause",
-		Long: `End the pauses of all orders and of all categories, or with --category of one
-category. Exits 4 if nothing was paused.`,
+		Long: `End the pause of all orders, or with --category that of one category. Pauses of others stay,
+and are printed. Exits 4 if no such pause is on.`,
 		Example: "  orderclose resume\n  orderclose resume --category virtual",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changePauses(cmd.Context(), func(s *session) ([]pausing.Pause, error) {
 				ended, err := s.Store.Resume(cmd.Context(), category)
-				return ended, cmp.Or(err, exitIf(len(ended) == 0, NotFound, "nothing was paused"))
+				on, failed := s.Store.Pauses(cmd.Context())
+				return ended, cmp.Or(err, failed, exitIf(len(ended)+len(on) == 0, NotFound, "nothing was paused"),
+					exitIf(len(ended) == 0, NotFound, "no such pause is on; --category X ends that of a category: %q", on))
 			})
 		},
 	}
-	cmd.Flags().StringVar(&category, "category", "", "resume orders of one category only")
+	cmd.Flags().StringVar(&category, "category", "", "end the pause of this category")
 	return cmd
 }
 
-// changePauses changes pauses, and prints those that change has ended, and what is paused now. wrong are errors of flags, which begin
-// with the name of the flag, or nil.
+// changePauses changes pauses, and prints which ones change has ended, and which are on. wrong are errors of flags, which begin with its name, or nil.
 func (c *common) changePauses(ctx context.Context, change func(*session) (ended []pausing.Pause, err error), wrong ...error) error {
 	var errs []error
 	for _, err := range wrong {

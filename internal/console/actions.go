@@ -255,7 +255,7 @@ func (c *Console) latePayment(ctx context.Context, a action, who string) (action
 	return a, err
 }
 
-// pauseSummary is what a pause, or the end of pauses, is about.
+// pauseSummary is what a pause, or the end of one, is about.
 type pauseSummary struct {
 	Category string
 	On       []pausing.Pause // that are on now
@@ -265,7 +265,7 @@ type pauseSummary struct {
 // The longest category and the longest reason of a pause, in characters: those of the columns.
 const maxCategory, maxReason = 255, 500
 
-// pauses closes no orders for a while, or ends pauses: category; and for a pause for, reason and replace, with which it may end another
+// pauses closes no orders for a while, or ends a pause: category; and for a pause for, reason and replace, with which it may end another
 // pause earlier.
 func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 	p := pauseSummary{Category: a.Fields.Get("category")}
@@ -291,7 +291,7 @@ func (c *Console) pauses(ctx context.Context, a action) (action, error) {
 			return a, badForm{err}
 		}
 	}
-	if a.Summary = p; !isPause && len(p.On) == 0 {
+	if a.Summary = p; !isPause && !slices.ContainsFunc(p.On, func(on pausing.Pause) bool { return on.Category == p.Category }) {
 		a.State = nothing
 	}
 	a.run = func(ctx context.Context) (_ any, _ int, err error) {

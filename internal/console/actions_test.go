@@ -109,7 +109,7 @@ func TestActions_PauseAndResume(t *testing.T) {
 	contains(t, page, `data-state="asked"`, "<dd>all orders</dd>", `id="effect"`)
 	contains(t, r.open("/delays"), `id="no-pause"`)
 	contains(t, r.confirm(page), `data-state="done"`, `<dd id="paused">1</dd>`, `<a href="/delays">`)
-	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `<form id="act-resume"`)
+	contains(t, r.open("/delays"), "&lt;b&gt;maintenance&lt;/b&gt;", `value="resume"><input type="hidden" name="category" value=""><button`)
 	shorter := url.Values{"kind": {"pause"}, "for": {"1m"}, "reason": {"restart"}}
 	res, page := r.do(http.MethodPost, "/actions", "en", shorter)
 	contains(t, page, `id="refused"`, "all orders until 2", "&lt;b&gt;maintenance&lt;/b&gt;", "Replace in the console", `value="restart"`)
@@ -118,7 +118,7 @@ func TestActions_PauseAndResume(t *testing.T) {
 	page = r.ask(shorter)
 	contains(t, page, `data-state="asked"`, `<dd id="ended"><p>all orders, 2`)
 	contains(t, r.confirm(page), `data-state="done"`, `<dd id="ended"><p>all orders, 2`)
-	contains(t, r.open("/delays"), "restart", `<form id="act-resume"`)
+	contains(t, r.open("/delays"), "restart", `value="resume"`)
 	contains(t, r.open("/"), `data-kind="closing_paused"`)
 	page = r.ask(url.Values{"kind": {"resume"}})
 	contains(t, r.confirm(page), `<dd id="paused">0</dd>`, `<dd id="ended"><p>all orders, 2`, "restart")

@@ -59,16 +59,16 @@ func (s *Closer) writePause(tx *gorm.DB, path, category string, until time.Time,
 		path, category, s.Dialect.Time(until), reason, s.Dialect.Time(now)).Error
 }
 
-// Resume ends the pause of a category; with an empty category, all pauses. It returns the pauses that it has ended. Their rows stay, with this end.
+// Resume ends the pause of a category, or with "" that of all orders. It returns the pauses that it has ended. Their rows stay, with this end.
 func (s *Closer) Resume(ctx context.Context, category string) (ended []pausing.Pause, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) (err error) {
 		on, now, err := s.lockPauses(tx)
 		if err != nil {
 			return err
 		}
-		ended = slices.DeleteFunc(on, func(p pausing.Pause) bool { return category != "" && p.Category != category })
-		return tx.Exec("UPDATE pauses SET until_at = ? WHERE path <> '' AND until_at > ? AND (category = ? OR ? = '')",
-			s.Dialect.Time(now), s.Dialect.Time(now), category, category).Error
+		ended = slices.DeleteFunc(on, func(p pausing.Pause) bool { return p.Category != category })
+		return tx.Exec("UPDATE pauses SET until_at = ? WHERE path <> '' AND until_at > ? AND category = ?",
+			s.Dialect.Time(now), s.Dialect.Time(now), category).Error
 	})
 	return ended, db.Wrap(err, "end the pause")
 }
