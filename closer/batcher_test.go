@@ -218,8 +218,7 @@ func TestBatcher_ATransactionRunsUntilAllItsJobsLeave(t *testing.T) {
 	})
 }
 
-// The store may do anything. A slow transaction that was in flight at the last cut does
-// not halve the limit again.
+// The store may do anything. A slow transaction that was in flight at the last cut does not halve the limit again.
 func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch, workers := rapid.IntRange(1, 999).Draw(t, "batch"), rapid.IntRange(1, 16).Draw(t, "workers")
@@ -250,8 +249,7 @@ func TestLimiter_StaysWithinItsBoundsAndHalvesOnce(t *testing.T) {
 	})
 }
 
-// The store takes a millisecond for each order in flight. The limit ends near the number
-// of orders that fit into the target time.
+// The store takes a millisecond for each order in flight. The limit ends near the number of orders that fit into the target time.
 func TestLimiter_SettlesAtTheTargetTime(t *testing.T) {
 	l := newLimiter(250*time.Millisecond, 500, 4)
 	l.failed(epoch)

@@ -19,8 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Contended orders without room in memory wait in a bucket, unchanged, and use up no
-// retry. Due orders are not delayed.
+// Contended orders without room in memory wait in a bucket, unchanged, and use up no retry. Due orders are not delayed.
 func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const locked, bytes = 4000, 512 << 10
@@ -90,8 +89,7 @@ func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 	})
 }
 
-// A few are read whatever their size, because closing another order may show that the
-// store is back.
+// A few are read whatever their size, because closing another order may show that the store is back.
 func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()

@@ -59,8 +59,7 @@ func TestCloser_ALockedRowDelaysOnlyItsOrder(t *testing.T) {
 	})
 }
 
-// There are more orders with locked rows than the closer can try in contendedWait, after
-// which they are tried again.
+// There are more orders with locked rows than the closer can try in contendedWait, after which they are tried again.
 func TestCloser_LockedRowsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
@@ -216,8 +215,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 	})
 }
 
-// The dead letters in memory are bounded, other partitions go on, and in the end every
-// record becomes a dead letter.
+// The dead letters in memory are bounded, other partitions go on, and in the end every record becomes a dead letter.
 func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000

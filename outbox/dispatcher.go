@@ -1,15 +1,11 @@
-// Package outbox publishes rows of outbox tables to Kafka. Create a Dispatcher with
-// New, with a Kind for each table, and call Run.
+// Package outbox publishes rows of outbox tables to Kafka. Create a Dispatcher with New, with a Kind for each table, and call Run.
 //
-// A transaction that changes an order also writes an outbox row. So the row exists if
-// and only if the change was committed. A Dispatcher reads rows in batches, lowest
-// ids first, appends their records with acks=all, and then deletes the rows. If it is
-// killed at any moment, some rows may be published again, and no row is lost: each
-// row is delivered at least once.
+// A transaction that changes an order also writes an outbox row. So the row exists if and only if the change was committed. A Dispatcher reads rows
+// in batches, lowest ids first, appends their records with acks=all, and then deletes the rows. If it is killed at any moment, some rows may be
+// published again, and no row is lost: each row is delivered at least once.
 //
-// Any number of processes may dispatch. Each skips the rows that another one has
-// locked. Together they keep no order between records, so consumers must not rely on
-// it: an event carries the version of its order.
+// Any number of processes may dispatch. Each skips the rows that another one has locked. Together they keep no order between records, so consumers
+// must not rely on it: an event carries the version of its order.
 //
 //	dispatcher.go   options, start and stop, and the backlog
 //	kinds.go        which record a row becomes
@@ -41,18 +37,14 @@ const Stage = "outbox"
 
 // Defaults of Options.
 const (
-	// DefaultBatch is the default number of rows per transaction. A transaction costs
-	// four round trips to the database and a few to Kafka, whatever its size: twice
-	// as many rows make a quarter more a second. 999 is what one statement deletes; a
-	// larger batch would only hold its locks longer.
+	// DefaultBatch is the default number of rows per transaction. A transaction costs four round trips to the database and a few to Kafka, whatever
+	// its size: twice as many rows make a quarter more a second. 999 is what one statement deletes; a larger batch would only hold its locks longer.
 	DefaultBatch = 999
-	// DefaultInFlight is the default number of batches that a process dispatches at
-	// once: while one waits for Kafka, the database reads the other.
+	// DefaultInFlight is the default number of batches that a process dispatches at once: while one waits for Kafka, the database reads the other.
 	DefaultInFlight = 2
 )
 
-// backlogInterval is the time between two measurements of the backlog of an outbox that has rows, each of which
-// costs a statement by primary key.
+// backlogInterval is the time between two measurements of the backlog of an outbox that has rows, each of which costs a statement by primary key.
 const backlogInterval = 10 * time.Second
 
 // Types of a Store: the name of an outbox, a row of it, and how many rows wait.
@@ -67,10 +59,8 @@ type Log = send.KeyedSender
 
 // Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
-	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
-	// passes them to publish, and deletes the rows whose ids publish returns. It
-	// skips rows that another dispatcher has locked. It returns the number of rows
-	// that it read.
+	// Dispatch reads and locks up to limit rows with ids above after, lowest first, passes them to publish, and deletes the rows whose ids publish
+	// returns. It skips rows that another dispatcher has locked. It returns the number of rows that it read.
 	Dispatch(ctx context.Context, box Table, after int64, limit int, publish func(ctx context.Context, rows []Row) (done []int64)) (int, error)
 	// Waiting reports for each outbox whether it has a row.
 	Waiting(ctx context.Context, boxes ...Table) ([]bool, error)
@@ -87,8 +77,7 @@ type Options struct {
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
 	Logger          *slog.Logger // default: warnings and errors, to slog.Default
-	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it.
-	// Default: no metrics.
+	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer
 	// TracerProvider makes the spans of traced orders. Default: no spans.
 	TracerProvider trace.TracerProvider
@@ -112,8 +101,7 @@ func New(o Options) (*Dispatcher, error) {
 	return &Dispatcher{o, m}, nil
 }
 
-// Run dispatches until ctx ends. It returns when the batches in flight have ended,
-// within 10 s. It retries all failures and returns nil.
+// Run dispatches until ctx ends. It returns when the batches in flight have ended, within 10 s. It retries all failures and returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	var all []*waiting
@@ -140,9 +128,8 @@ type waiting struct {
 	since    time.Time     // when the oldest row that may wait was written
 }
 
-// poll asks the database until ctx ends which outboxes have rows, and wakes their leaders. It asks about all outboxes with one
-// statement, and waits for about a second in between at most. After an error it wakes all leaders: each tries a batch, and logs why
-// that fails.
+// poll asks the database until ctx ends which outboxes have rows, and wakes their leaders. It asks about all outboxes with one statement, and waits
+// for about a second in between at most. After an error it wakes all leaders: each tries a batch, and logs why that fails.
 func (d *Dispatcher) poll(ctx context.Context, all []*waiting) {
 	boxes := make([]wire.Outbox, len(all))
 	for i, w := range all {

@@ -11,22 +11,18 @@ import (
 )
 
 const (
-	// clockSkewTolerance is how far a due time may lie before the time in the same not_due
-	// verdict: the service may have read its clock twice.
+	// clockSkewTolerance is how far a due time may lie before the time in the same not_due verdict: the service may have read its clock twice.
 	clockSkewTolerance = time.Minute
-	// maxPastDue is how far a due time in a not_due verdict may lie in the past by the
-	// local clock. A service's clock is not further behind, since it would reject the
-	// signature.
+	// maxPastDue is how far a due time in a not_due verdict may lie in the past by the local clock. A service's clock is not further behind, since it
+	// would reject the signature.
 	maxPastDue = signature.MaxAge
-	// minRetryDelay is the minimum time until an order with a not_due verdict is tried
-	// again.
+	// minRetryDelay is the minimum time until an order with a not_due verdict is tried again.
 	minRetryDelay = time.Second
 	// maxDetail limits a detail, in bytes.
 	maxDetail = 1000
 )
 
-// outcome converts the service's verdict on an order; localNow is the time by the
-// local clock. A contradictory verdict becomes Failed.
+// outcome converts the service's verdict on an order; localNow is the time by the local clock. A contradictory verdict becomes Failed.
 func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) orderclose.Outcome {
 	o := orderclose.Outcome{OrderID: r.OrderID, Verdict: v.Verdict, Due: r.Due, At: localNow}
 	due, dueErr := readTime(v.DueAt)
@@ -58,9 +54,8 @@ func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) order
 	return failed(o, fmt.Errorf("the service gave an unknown verdict, %q", httpcall.Cut(string(v.Verdict), 40)))
 }
 
-// closed corrects the times of a closed order. If the service did not send its clock,
-// the local clock counts, but never makes the close early. Without a due time the
-// lateness is 0.
+// closed corrects the times of a closed order. If the service did not send its clock, the local clock counts, but never makes the close early.
+// Without a due time the lateness is 0.
 func closed(o orderclose.Outcome, hasNow bool) orderclose.Outcome {
 	if o.Due.IsZero() || !hasNow && o.At.Before(o.Due) {
 		o.Due, o.At = later(o.Due, o.At), later(o.Due, o.At)
@@ -75,10 +70,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// notDue checks a not_due verdict. The due time must be given, must not have passed
-// by the service's clock, and must not have passed long ago by the local clock.
-// Otherwise the store would ask again and again, and get the same answer, if the service
-// repeats an answer from a cache.
+// notDue checks a not_due verdict. The due time must be given, must not have passed by the service's clock, and must not have passed long ago by the
+// local clock. Otherwise the store would ask again and again, and get the same answer, if the service repeats an answer from a cache.
 func notDue(o orderclose.Outcome, hasNow bool, due, localNow time.Time, err error) orderclose.Outcome {
 	switch {
 	case err != nil:

@@ -341,7 +341,7 @@ func TestAsking_APausedCategoryIsNotAskedAbout(t *testing.T) {
 	if got := s.close(t, "unpaid"); got[0] != "paused" || len(s.asked) > 0 {
 		t.Errorf("the verdict is %s, and the provider was asked for %v", got[0], s.asked)
 	}
-	must.Get(s.Resume(t.Context(), ""))(t)
+	must.Get(s.Resume(t.Context(), "book"))(t)
 	expect.Equal(t, s.close(t, "unpaid")[0], "closed", "the verdict after the pause")
 }
 

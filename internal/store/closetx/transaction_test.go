@@ -21,12 +21,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-func TestClose_ACallWithoutAnAnswerMayBeAnOrders(t *testing.T) {
-	ended, cancel := context.WithTimeout(t.Context(), 0)
-	defer cancel()
-	expect.That(t, (&Closer{}).mayBeHung(ended, 0), "only the read timeout shows that an order may hang")
-}
-
 // Of the transactions of many orders, one at a time moves stock. The others wait, but not for one that hangs.
 func TestClose_OneLargeTransactionMovesStockAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
