@@ -97,8 +97,9 @@ func (r *rig) heldStock() {
 // checkWithoutKafka checks what commands say beside a sweeper.
 func (r *rig) checkWithoutKafka() {
 	r.t.Helper()
-	r.until("a sweeper has the lease, which a busy database may refuse for a while", func() bool {
-		return strings.Contains(r.must("status"), "; lease of the compensator: compensator@")
+	r.until("a sweeper has the lease, which a busy database may refuse for a while, and a period has ended", func() bool {
+		out, code := r.cli("status")
+		return code == 0 && strings.Contains(out, "; lease of the compensator: compensator@")
 	})
 	for command, want := range map[string]string{
 		"doctor":                       "the writes of a close succeed",
