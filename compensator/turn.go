@@ -206,7 +206,7 @@ func (t *turn) ask(ctx context.Context, k kind, orders []orderclose.Order, until
 // settle notes the outcomes of a page. It returns the orders that were not asked for, because a search did not reach them or nothing can be
 // closed now.
 func (t *turn) settle(ctx context.Context, r result) (unasked []orderclose.Order, err error) {
-	silent, err := t.silent(ctx, r)
+	verdict, err := t.silent(ctx, r)
 	if err != nil {
 		return r.orders, err
 	}
@@ -214,8 +214,8 @@ func (t *turn) settle(ctx context.Context, r result) (unasked []orderclose.Order
 		switch outcome := r.outcomes[i]; {
 		case outcome.Verdict != "":
 			t.decided(o, outcome)
-		case silent != "":
-			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: silent, Err: r.err})
+		case verdict != "":
+			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: verdict, Err: r.err})
 		default:
 			unasked = append(unasked, o)
 		}

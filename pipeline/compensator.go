@@ -134,8 +134,8 @@ func (a *App) lockChecked(err error) {
 }
 
 // useLocks sets the lock of the loop: that in Redis, unless compensator.lock is database, and the row of the database for while Redis does not
-// answer. Its name has a digest of what decides which orders are due: the database, the mapping, and by rule the delays. With the lock of another
-// database or mapping a loop would keep orders open that only this process finds. The holder writes the reminders, by its own delays.
+// answer. Its name has a digest of what decides which orders a loop finds: the database, the mapping, and if orders are due by rule the delays.
+// So a process never waits for a loop that does not find its orders. The holder writes the reminders, by its own delays.
 func (a *App) useLocks(o *compensator.Options) error {
 	lock := a.o.Config.Compensator.Lock
 	if a.alone {
@@ -145,7 +145,7 @@ func (a *App) useLocks(o *compensator.Options) error {
 		return fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}
 	decides := []any{a.database(), a.o.Config.Orders}
-	if m := a.o.Config.Orders; m != nil && m.ByRule {
+	if a.o.Config.ByRule() {
 		decides = append(decides, a.o.Config.Delays)
 	}
 	version, err := json.Marshal(decides)

@@ -61,8 +61,8 @@ func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(changes) == 0 {
 		fmt.Fprintln(w, "nothing has changed")
-	} else if m := a.config().Orders; m != nil && m.ByRule {
-		fmt.Fprintln(w, "due by rule: if a delay has changed, nothing closes until orderclose migrate has run with this file")
+	} else if a.config().ByRule() {
+		fmt.Fprintln(w, "orders are due by rule: if a delay has changed, run orderclose migrate with this file; until then no order is closed")
 	}
 	for _, c := range changes {
 		fmt.Fprintln(w, c)

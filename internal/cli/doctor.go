@@ -200,7 +200,7 @@ func (s *session) checksOfDatabase(facts health.Facts, try bool) (needed int, ch
 		return schemaIs(schema.Value), exitIf(schema.Value.Has == 0, Findings, "this user may not read its version")
 	}})
 	checks = append(checks, check{"times of orders", "orderclose runbook due-times-differ", s.checkTimes})
-	if s.cfg.Orders != nil && s.cfg.Orders.ByRule {
+	if s.cfg.ByRule() {
 		checks = append(checks, check{"delays of orders", "orderclose migrate, with the newest topics.yaml; docs/mapping.md, Due by rule",
 			func(ctx context.Context) (string, error) {
 				return "those of topics.yaml are in force", s.Store.CheckDelays(ctx)

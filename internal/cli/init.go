@@ -148,10 +148,10 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		if r.Problems != "" {
 			fmt.Fprintln(w, "before migrate:", r.Problems)
 		}
-		for i, row := range r.Preview {
-			if i == 0 {
-				fmt.Fprintf(w, "%-12s  %-7s %-14s  %s\n", "WOULD CLOSE", "ORDERS", "OLDEST OVERDUE", "EXAMPLES")
-			}
+		if len(r.Preview) > 0 {
+			fmt.Fprintf(w, "%-12s  %-7s %-14s  %s\n", "WOULD CLOSE", "ORDERS", "OLDEST OVERDUE", "EXAMPLES")
+		}
+		for _, row := range r.Preview {
 			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
 		}
 		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+

@@ -81,7 +81,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	if err := s.Store.RecordDelays(ctx); err != nil {
 		return err
 	}
-	if s.cfg.Orders != nil && s.cfg.Orders.ByRule { // the recorded delays say which orders are due
+	if s.cfg.ByRule() { // the recorded delays say which orders are due
 		if err := c.showOrders(ctx, s); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (c *common) printMigrations(dialect string) error {
 	if err == nil {
 		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders, room.Tables(c.env.Rooms, cfg)...)
 	}
-	if err == nil && cfg.Orders != nil && cfg.Orders.ByRule {
+	if err == nil && cfg.ByRule() {
 		err = store.WriteDelays(&text, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)
 	}
 	if err != nil {

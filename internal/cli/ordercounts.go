@@ -132,7 +132,7 @@ func doubt(c store.OrderCounts, grace time.Duration, failure *control.Failure, c
 		return fmt.Sprintf("%d unpaid orders are overdue, and none is due in the future: %s", c.Overdue, what), fix
 	case c.Waiting > 0 && ahead > longest+dueSlack && !cfg.Accepts(mapping.FarDue):
 		fix = "correct the zone, or the delays"
-		if cfg.Orders != nil && cfg.Orders.ByRule {
+		if cfg.ByRule() {
 			fix += "; if the delay was longer when the order was created, wait until it is due"
 		}
 		return fmt.Sprintf("an unpaid order is due in %v, but the longest delay in topics.yaml is %s: the zone of orders.due may be wrong, and every "+

@@ -77,9 +77,12 @@ and are printed. Exits 4 if no such pause is on.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changePauses(cmd.Context(), func(s *session) ([]pausing.Pause, error) {
 				ended, err := s.Store.Resume(cmd.Context(), category)
-				on, failed := s.Store.Pauses(cmd.Context())
-				return ended, cmp.Or(err, failed, exitIf(len(ended)+len(on) == 0, NotFound, "nothing was paused"),
-					exitIf(len(ended) == 0, NotFound, "no such pause is on; --category X ends that of a category: %q", on))
+				if err != nil || len(ended) > 0 {
+					return ended, err
+				}
+				on, err := s.Store.Pauses(cmd.Context())
+				return nil, cmp.Or(err, exitIf(len(on) == 0, NotFound, "nothing was paused"),
+					Exit(NotFound, fmt.Errorf("no such pause is on; --category X ends that of a category: %q", on)))
 			})
 		},
 	}
@@ -87,7 +90,7 @@ and are printed. Exits 4 if no such pause is on.`,
 	return cmd
 }
 
-// changePauses changes pauses, and prints which ones change has ended, and which are on. wrong are errors of flags, which begin with its name, or nil.
+// changePauses calls change. Then it prints the pauses that change has ended, and those that are on. An error in wrong begins with the name of its flag.
 func (c *common) changePauses(ctx context.Context, change func(*session) (ended []pausing.Pause, err error), wrong ...error) error {
 	var errs []error
 	for _, err := range wrong {

@@ -100,7 +100,7 @@ func (r *reader) atMostMax(s *settings, path string, d time.Duration) {
 // checkDueRules refuses delays that the row of an order does not decide: with due times by rule, the database knows an order's category and
 // when it was created.
 func (r *reader) checkDueRules(s *settings) {
-	if s.Orders == nil || !s.Orders.ByRule {
+	if !s.ByRule() {
 		return
 	}
 	if at := r.at["orders.due.column"]; at != nil {

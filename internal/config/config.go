@@ -212,6 +212,9 @@ func defaultLengths() []time.Duration {
 	return []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour}
 }
 
+// ByRule reports whether orders are due by rule: a category's delay after they were created.
+func (c *Config) ByRule() bool { return c.Orders != nil && c.Orders.ByRule }
+
 // RelayGroup returns the name of the consumer group that reads the topic of b. Each
 // bucket has a group of its own, so that a rebalance of one bucket leaves the others alone.
 func (c *Config) RelayGroup(b orderclose.Bucket) string {

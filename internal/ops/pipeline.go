@@ -161,7 +161,7 @@ func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
 		if err == nil && len(kept) == 0 {
-			kept, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-90*24*time.Hour), 1)
+			kept, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-store.HoursFor), 1)
 		}
 		h.Hours = append(h.Hours, kept...)
 		return h, err

@@ -14,9 +14,9 @@ import (
 	"github.com/orderclose/orderclose/internal/text"
 )
 
-// hoursFor is how long the row of an hour is kept, and hoursAtOnce how many older ones one write deletes.
+// HoursFor is how long the row of an hour is kept, and hoursAtOnce how many older ones one write deletes.
 const (
-	hoursFor    = 90 * 24 * time.Hour
+	HoursFor    = 90 * 24 * time.Hour
 	hoursAtOnce = 100
 )
 
@@ -51,7 +51,7 @@ func (s *Store) writeHour(ctx context.Context, pipeline string, hour time.Time, 
 			return err
 		}
 		old, err := db.RowsOf(db.Own(tx), "SELECT hour FROM sweeps WHERE name = ? AND hour < ? ORDER BY hour LIMIT ?",
-			[]any{pipeline, s.Handle.Dialect.Time(hour.Add(-hoursFor)), hoursAtOnce}, func(t *time.Time) []any { return []any{db.TimeInto(t)} })
+			[]any{pipeline, s.Handle.Dialect.Time(hour.Add(-HoursFor)), hoursAtOnce}, func(t *time.Time) []any { return []any{db.TimeInto(t)} })
 		if err != nil || len(old) == 0 {
 			return err
 		}
