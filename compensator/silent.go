@@ -13,8 +13,8 @@ import (
 	"github.com/orderclose/orderclose/internal/overdue"
 )
 
-// silent returns the verdict on the orders of a page if the store gives a verdict on none of them; else "". The error says why nothing can be
-// closed now: all is paused, or the store gives no verdict on another order either.
+// silent returns the loop's own verdict on the orders of a page if the store gives a verdict on none of them; else "". The error says why
+// nothing can be closed now: all is paused, or the store gives no verdict on another order either.
 func (t *turn) silent(ctx context.Context, r result) (verdict orderclose.Verdict, err error) {
 	if errors.Is(r.err, orderclose.ErrPaused) || ctx.Err() != nil {
 		return "", cmp.Or(r.err, ctx.Err())
@@ -29,8 +29,8 @@ func (t *turn) silent(ctx context.Context, r result) (verdict orderclose.Verdict
 	return verdict, err
 }
 
-// proven returns Failed if the store gives a verdict on another overdue order than those of a page on which it has given none. If no other is
-// overdue, nothing shows who is at fault: then Contended, so that they are soon tried again.
+// proven returns the verdict on the orders of a page on which the store gives no verdict. It is Failed if the store gives a verdict on another
+// overdue order. If no other order is overdue, nothing shows who is at fault: Contended, after which the loop soon tries them again. Else it is "".
 func (t *turn) proven(ctx context.Context, r result) orderclose.Verdict {
 	if errors.Is(r.err, orderclose.ErrNoOrderAtFault) { // it says so itself
 		return ""

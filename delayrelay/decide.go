@@ -81,10 +81,10 @@ const (
 	readLead = 1 * time.Second
 	// readSlack allows for records that were put into a bucket too early or appended too late, because of a producer's clock or a retried request.
 	readSlack = 5 * time.Second
-	// readPause is the pause between two fetches of a bucket that is read at once, after one that found records. At 1,000 records a second it saves
-	// most of the fetches. A record that arrives with less time left may be late by it.
+	// readPause is the pause after a fetch that found records in a bucket that is read at once. At 1,000 records a second it saves most of the
+	// fetches. A record that arrives with less time left may be up to readPause late.
 	readPause = 50 * time.Millisecond
-	// shortHop is the time for which a record stays rather than hop. So no hop arrives with less than readPause left.
+	// shortHop: a record that is due within this time does not hop, but stays in memory. So no hop arrives with less than readPause left.
 	shortHop = 2 * readPause
 )
 

@@ -62,7 +62,7 @@ func (w *worker) lead(ctx context.Context, rows <-chan struct{}, more chan<- str
 			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
-			if pause = failures.NextBackOff(); from > 0 { // the end of the table, of which no row can be published
+			if pause = failures.NextBackOff(); from > 0 { // the last rows of the table, and Kafka takes none of them
 				pause = longestPause
 			}
 		default:

@@ -126,9 +126,10 @@ func (p *Provider) Cancel(ctx context.Context, orderIDs []string) ([]payment.Ans
 // call is a method of an API.
 type call = func(api API, ctx context.Context, reference string) (payment.Answer, error)
 
-// each calls the API for all payments of the orders. An order is closes if all its payments are. If the only API fails before any order has an answer,
-// each returns the error. Otherwise it returns the answers that it has: after an error the closer would ask about no order for a while, and then about
-// the same orders first. It might never reach the others. For a closer an order without an answer is pending in both cases, for 24 hours at most.
+// each calls the APIs for all payments of the orders. The answer about an order is closes if that of all its payments is. If there is one API, and it
+// fails before any order has an answer, each returns the error. Otherwise each returns the answers that it has. After an error the closer would ask
+// about no order for a while, and then about the same orders first, so it might never reach the others. In both cases an order without an answer is
+// pending for the closer, for 24 hours at most.
 func (p *Provider) each(ctx context.Context, orderIDs []string, do call, closes payment.Answer) ([]payment.Answer, error) {
 	limited, cancel := context.WithTimeout(ctx, QuestionLimit)
 	defer cancel()

@@ -164,7 +164,7 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	found, err := f.query(ctx, query, args...)
 	switch {
 	case errors.Is(err, overdue.ErrSlow):
-		p.doubt("the unpaid orders cannot be read within 2 s, so nothing shows what the first sweep closes")
+		p.doubt("the database did not return the unpaid orders within 2 s, so the list of what the first sweep closes is missing")
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read the unpaid orders: %w", err)

@@ -19,8 +19,9 @@ import (
 	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
-// Timeouts of a connection, unless the DSN sets them. ReadTimeout is also the longest: a COMMIT ignores its context, and a call of 20 s ends the process.
-// It is longer than a lock wait, so that a lock wait ends with the server's answer and not with a broken connection.
+// Timeouts of a connection, unless the DSN sets them. A DSN cannot set a longer read timeout than ReadTimeout: a COMMIT waits for it whatever
+// its context says, and a call that takes 20 s ends the process. ReadTimeout is longer than a lock wait, so that a lock wait ends with the
+// server's answer and not with a broken connection.
 const (
 	dialTimeout  = 3 * time.Second
 	ReadTimeout  = 15 * time.Second
