@@ -13,7 +13,8 @@ import (
 const (
 	// passInterval is the shortest time between the begins of two passes.
 	passInterval = 15 * time.Second
-	// readShare bounds what passes cost the database: a pass begins readShare times its reading after its end at the earliest.
+	// readShare bounds what passes cost the database: unless news were left to the next pass, it begins at the earliest readShare times the reading
+	// of the last one after its end.
 	readShare = 10
 	// turnSlots is in how many parts the orders are divided that have no rest because too many rest: each part has its turn in five minutes.
 	turnSlots = int64(maxRest / turnTime)
@@ -28,19 +29,19 @@ type pass struct {
 	beganAt  time.Time        // by the database's clock
 	began    time.Time        // by the monotonic clock
 	ended    time.Time        // by the monotonic clock
-	reading  time.Duration    // how long its reads took
+	reading  time.Duration    // how long the reads took that returned its orders
 	unasked  time.Time        // the due time of the oldest order that it has found and not asked for, or has not read yet; zero: none is known
 	from, to int64            // the slots whose orders have their turn in this pass, if they have no rest
 }
 
 // begins reports whether a pass begins, now by the monotonic clock. The first one of an hour does not wait for passInterval: it is the compensation
-// of the hour.
-func (p pass) begins(now, cutoff, hour time.Time) bool {
+// of the hour. left says that news were left to the next pass.
+func (p pass) begins(now, cutoff, hour time.Time, left bool) bool {
 	if p.began.IsZero() || p.again || cutoff.Before(p.end) { // the last: the database's clock was set back
 		return true
 	}
 	due := now.Sub(p.began) >= passInterval || p.beganAt.Before(hour) //mutant:pass-never-again
-	return !p.running && due && now.Sub(p.ended) >= readShare*p.reading
+	return !p.running && due && (left || now.Sub(p.ended) >= readShare*p.reading)
 }
 
 // beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. unasked is the due
@@ -93,8 +94,8 @@ func (t *turn) readPass(ctx context.Context, until time.Duration) (orders []orde
 	if old := w.To.Add(-oldReads); w.After.Due.Before(old) {
 		r, w.To = &t.old, old
 	}
-	began := time.Now()
+	before := r.took
 	orders, rest, more, err := t.read(ctx, r, w, until)
-	t.pass.reading += time.Since(began)
+	t.pass.reading += r.took - before
 	return orders, rest.After, more || w.To.Before(t.pass.end), err
 }

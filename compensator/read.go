@@ -17,6 +17,7 @@ const oldReads = 30 * 24 * time.Hour
 // after each one that succeeds twice as much.
 type reads struct {
 	span time.Duration // at most; 0: no limit
+	took time.Duration // by all reads that succeeded. One that the server ends may have waited for a lock, which is no load
 }
 
 // cut returns the part of a window that the next read covers.
@@ -34,8 +35,9 @@ func (r reads) cut(w overdue.Window) overdue.Window {
 // slow notes that a read of the window took too long.
 func (r *reads) slow(w overdue.Window) { r.span = max(length(w)/2, time.Millisecond) }
 
-// quick notes that a read succeeded.
-func (r *reads) quick() {
+// quick notes that a read succeeded, and how long it took.
+func (r *reads) quick(took time.Duration) {
+	r.took += took
 	if r.span *= 2; r.span > oldReads {
 		r.span = 0
 	}
@@ -70,29 +72,39 @@ func behind(w, covers overdue.Window, found overdue.Found) (rest overdue.Window,
 }
 
 // read reads a window, or as much of it as the server returns in time. It returns what it has found, and the part of the window that is left; more
-// is false if nothing is left. While the server finds a read too long, the next one is shorter, until the given time of the turn.
+// is false if nothing is left. While the server finds a read too long, the next one is shorter, until the given time of the turn. Then the error wraps
+// overdue.ErrSlow.
 func (t *turn) read(ctx context.Context, r *reads, w overdue.Window, until time.Duration) (
 	orders []orderclose.Order, rest overdue.Window, more bool, err error,
 ) {
 	for {
 		var found overdue.Found
-		covers := r.cut(w)
+		covers, began := r.cut(w), time.Now()
 		err := t.calls.call(ctx, "the read of overdue orders", func(ctx context.Context) (err error) {
 			found, err = t.o.Reader.ReadOverdue(ctx, covers)
 			return err
 		})
-		switch {
-		case err == nil:
-			r.quick()
+		if err == nil {
+			r.quick(time.Since(began))
 			rest, more = behind(w, covers, found)
 			return found.Orders, rest, more, nil
-		case !errors.Is(err, overdue.ErrSlow):
+		}
+		slow := errors.Is(err, overdue.ErrSlow)
+		if slow {
+			r.slow(covers)
+		}
+		if !slow || !t.before(until) {
 			return nil, w, true, fmt.Errorf("read overdue orders up to %v: %w", covers.To, err)
 		}
-		if r.slow(covers); !t.before(until) {
-			return nil, w, true, nil
-		}
 	}
+}
+
+// notSlow returns nil for a read that the server has ended, which does not end the turn.
+func notSlow(err error) error {
+	if errors.Is(err, overdue.ErrSlow) {
+		return nil
+	}
+	return err
 }
 
 // pager is the Reader of a Store without one: a read is one page of Overdue, the oldest first.

@@ -76,8 +76,10 @@ type shop struct {
 	hours    map[time.Time]overdue.Hour
 	receipts map[time.Time]int64
 	ends     map[time.Time]int
-	mute     bool // closes give no answer
-	batch    int  // the most orders in a close; 0: any number
+	mute     bool  // closes give no answer
+	blocked  block // until freeAt
+	freeAt   time.Time
+	batch    int // the most orders in a close; 0: any number
 }
 
 func newShop() *shop {
@@ -174,7 +176,11 @@ func (s *shop) Overdue(ctx context.Context, cutoff time.Time, after orderclose.O
 }
 
 func (s *shop) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, err error) {
-	if err := wait(ctx, callCost); err != nil {
+	err = s.blockedFor(ctx, callCost, true)
+	if errors.Is(err, overdue.ErrSlow) { // the store asks again without the orders, and does not know whether one is due
+		return overdue.Begin{Now: s.now(), Pauses: slices.Clone(s.pauses)}, nil
+	}
+	if err != nil {
 		return b, err
 	}
 	s.mu.Lock()
@@ -236,7 +242,7 @@ func (s *shop) read(ctx context.Context, w overdue.Window, limit int) (f overdue
 		}
 		return overdue.Found{}, fmt.Errorf("%w: %w", overdue.ErrSlow, orderclose.ErrUnavailable)
 	}
-	return f, wait(ctx, took)
+	return f, s.blockedFor(ctx, took, true)
 }
 
 func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -287,7 +293,7 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 	case troubles[shown] > 0:
 		cost *= 2
 	}
-	if err := wait(ctx, cost); err != nil {
+	if err := s.blockedFor(ctx, cost, false); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -68,5 +68,5 @@ func (t *turn) another(ctx context.Context, page []orderclose.Order) (other orde
 			break
 		}
 	}
-	return other, err
+	return other, notSlow(err)
 }

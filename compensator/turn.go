@@ -109,7 +109,7 @@ func (t *turn) askNews(ctx context.Context) error {
 		var err error
 		if found, w, more, err = t.read(ctx, &t.news, w, newsTime); err != nil {
 			t.leave(since)
-			return err
+			return notSlow(err) // after a slow read the next turn reads the same news again
 		}
 		t.newsUpTo = t.cutoff
 		left, err = t.ask(ctx, kindNews, t.untried(found, false), newsTime)
@@ -137,13 +137,14 @@ func (t *turn) leave(due time.Time) {
 
 // askOlder asks for older orders that were never tried, the oldest first, from the position of the pass.
 func (t *turn) askOlder(ctx context.Context) error {
-	if t.pass.begins(time.Now(), t.cutoff, t.hour.begin) {
+	if t.pass.begins(time.Now(), t.cutoff, t.hour.begin, !t.skipped.IsZero()) {
 		t.pass, t.skipped = beginPass(t.pass, t.now, t.cutoff, t.skipped), time.Time{}
 	}
 	for t.pass.running && t.before(olderTime) {
 		found, position, more, err := t.readPass(ctx, olderTime)
 		if err != nil {
-			return err
+			t.left = true
+			return notSlow(err)
 		}
 		left, err := t.ask(ctx, kindOlder, t.untried(found, true), olderTime)
 		if len(left) > 0 {

@@ -44,7 +44,7 @@ var databaseKinds = []kind{
 		}},
 	{name: "read-lock", does: "no table can be written, as under FLUSH TABLES WITH READ LOCK; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.readLock...) }},
-	{name: "table-locked", does: "the table orders is locked against reads and writes; unlocked", least: time.Second, most: 4 * time.Second, on: onDatabase,
+	{name: "table-locked", does: "the table orders is locked against reads and writes; unlocked", least: time.Second, most: 45 * time.Second, on: onDatabase,
 		play: func(w *world, e event) error { return w.session(e, w.cluster.kind.lockOrders...) }},
 	{name: "alter-table", does: "the table orders is rebuilt under load, by ALTER TABLE FORCE or VACUUM FULL",
 		least: 100 * time.Millisecond, most: time.Second, on: onDatabase,
