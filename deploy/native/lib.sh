@@ -17,8 +17,12 @@ kafka_version() { echo "${KAFKA_VERSION:-4.1.0}"; }
 # kafka_home prints the folder into which install.sh puts Kafka's jars.
 kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-$(kafka_version)"; }
 
-# mysql_home prints the folder into which install.sh puts MySQL.
-mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
+# current_home NAME prints the folder into which install.sh puts the current release of NAME, mariadb or mysql. has_current tells whether it is there and
+# OLD_SERVERS does not choose the older one, mysql_home prints the folder of MySQL, and use_mariadb puts the programs of MariaDB into PATH.
+current_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/$1-current"; }
+has_current() { [[ ! ${OLD_SERVERS-} && -d $(current_home "$1") ]]; }
+mysql_home() { if has_current mysql; then current_home mysql; else echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; fi; }
+use_mariadb() { if has_current mariadb; then PATH=$(current_home mariadb)/sbin:$(current_home mariadb)/bin:$PATH; fi; }
 
 # rabbitmq_home prints the folder into which install.sh puts RabbitMQ and Erlang, rocketmq_home the one for RocketMQ's jars, debezium_home the one for Debezium,
 # clients_home the one for the libraries of examples/clients, nats_home the one for the NATS server. Each name has the version.

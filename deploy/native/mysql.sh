@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Starts and stops one MySQL 8.0 on 127.0.0.1; user root, no password. It returns
+# Starts and stops one MySQL on 127.0.0.1, the current one or with OLD_SERVERS=1 an older one (lib.sh); user root, no password. It returns
 # when the server accepts connections. Further arguments are mysqld's, such as
 # --default-time-zone=+08:00. A native server that is stopped and started again keeps
-# its data. The native version is 8.0.15, which does not enforce CHECK and whose TLS
+# its data. The older one is natively 8.0.15, which does not enforce CHECK and whose TLS
 # is too old for Go. MYSQL_ARGS has more arguments, separated by spaces, for each server that is started.
 #
 # usage: mysql.sh start DIR PORT [mysqld argument ...]
@@ -29,7 +29,7 @@ start_native() {
   home=$(mysql_home)
   [[ -x $home/bin/mysqld ]] || die "no MySQL in $home: run deploy/native/install.sh mysql"
   # lib may contain a library under the name that this mysqld expects.
-  program=(env "LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$home/bin/mysqld" --no-defaults "--basedir=$home" "--lc-messages-dir=$home/share")
+  program=(env "LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$home/bin/mysqld" --no-defaults "--basedir=$home" "--lc-messages-dir=$home/share" --secure-file-priv=)
   if ((EUID == 0)); then program+=(--user=root); fi
   mkdir -p -- "$dir/tmp"
   if [[ ! -e $dir/data ]]; then
@@ -48,8 +48,10 @@ start_native() {
 }
 
 start_container() {
+  local image=mysql:9.7
+  if [[ ${OLD_SERVERS-} ]]; then image=mysql:8.0; fi
   container_launch "$1" "$2" 3306 container_ready \
-    --env MYSQL_ALLOW_EMPTY_PASSWORD=1 -- mysql:8.0 "${common[@]}" "${@:3}"
+    --env MYSQL_ALLOW_EMPTY_PASSWORD=1 -- "$image" "${common[@]}" "${@:3}"
 }
 
 # The image first runs a server to set itself up, which accepts no TCP connections.

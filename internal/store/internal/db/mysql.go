@@ -212,8 +212,8 @@ func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 }
 
 // mysqlLockName is the name of a lock on MySQL. It includes the database's name, since a lock's name is global to
-// the server. It is a hash, since a name has at most 64 characters.
-const mysqlLockName = "CONCAT('orderclose.', SHA1(CONCAT_WS('.', DATABASE(), ?)))"
+// the server. It is a part of a hash, since a name has at most 64 characters. MySQL 9.6 and newer have no SHA1 and MD5.
+const mysqlLockName = "CONCAT('orderclose.', LEFT(SHA2(CONCAT_WS('.', DATABASE(), ?), 256), 40))"
 
 var mysqlLock = lockStatements{
 	Begin:   "START TRANSACTION",
