@@ -81,7 +81,8 @@ var ErrNoOrderAtFault = errors.New("no order is at fault")
 // closes of all orders.
 var ErrPaused = errors.New("closing is paused")
 
-// ErrContended means that another transaction locked the row of an order of the
-// batch, or of its stock, for too long. The other orders can be closed without that
+// ErrContended means that the transaction lost a conflict with another one, such as a deadlock: roll back, and run the transaction again.
+// The other transaction locked a row for too long, or it has changed a row since this one read it, which MariaDB 11.6 and newer refuse at REPEATABLE READ
+// with error 1020. Of a close it means the row of an order of the batch, or of its stock: the other orders can be closed without that
 // order. That order can be closed later.
-var ErrContended = errors.New("another transaction holds a row")
+var ErrContended = errors.New("another transaction holds or has changed a row")

@@ -110,7 +110,7 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 //
 // Add rejects an order that cannot be scheduled with an *orderclose.OrderError, as
 // Schedule does, before it writes anything. Any other error comes from encoding the
-// order or, wrapped, from the database: roll the transaction back.
+// order or, wrapped, from the database: roll the transaction back. sqlclose.Classify says whether to run it again.
 func (x *Outbox) Add(ctx context.Context, tx orderclose.Tx, order orderclose.Order) error {
 	if orderclose.IsNever(order.Due) {
 		return orderclose.ValidateID(order.ID)

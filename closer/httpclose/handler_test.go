@@ -127,7 +127,7 @@ func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 	want := []string{
 		"a \"é\" closed -1s <nil>",
 		"bad failed " + fmt.Sprint(outcomes[1].Remaining().Round(time.Second)) + " the service says: no stock row",
-		"held contended " + fmt.Sprint(outcomes[2].Remaining().Round(time.Second)) + " the service says: another transaction holds a row",
+		"held contended " + fmt.Sprint(outcomes[2].Remaining().Round(time.Second)) + " the service says: another transaction holds or has changed a row",
 		"later not_due 1h0m0s <nil>",
 	}
 	expect.Same(t, said, want, "outcomes")

@@ -88,10 +88,10 @@ func New(o Options) (*Store, error) {
 	return &Store{s, callbacks}, nil
 }
 
-// Classify wraps an error of go-sql-driver/mysql, pgx or database/sql for a closer.Store of the program's
-// own, whose CloseOrders returns the result after it has rolled back:
+// Classify wraps an error of go-sql-driver/mysql, pgx or database/sql. It is for a shop's own transaction, such as a checkout, and for a closer.Store of
+// the program's own, whose CloseOrders returns the result after it has rolled back:
 //
-//   - orderclose.ErrContended: another transaction won a deadlock, or holds a row. Try the
+//   - orderclose.ErrContended: another transaction won a deadlock, holds a row, or has changed it. Roll back and try the
 //     transaction again a few times before you return it
 //   - orderclose.ErrUnavailable: the database does not work, or the context ended. It also wraps
 //     orderclose.ErrNoOrderAtFault if no order can be the cause, such as on a read-only server
@@ -173,9 +173,10 @@ var (
 // A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
 //
 // tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx, and no pool. It is on the database of the Store, with any settings
-// of its connection; on PostgreSQL its driver is pgx. At REPEATABLE READ, the default of MySQL and MariaDB, two callbacks may be a deadlock, and closes
-// wait for the gaps that it locks. The order's row is locked first, as in a close: call
-// RecordPayment before other statements that lock rows of other orders or of the stock. After an error, roll back: the error wraps
+// of its connection; on PostgreSQL its driver is pgx. At REPEATABLE READ, the default of MySQL and MariaDB, two callbacks may be a deadlock, closes
+// wait for the gaps that it locks, and MariaDB 11.6 and newer refuse what others have changed since the transaction read first.
+// The order's row is locked first, as in a close: call RecordPayment before other statements that lock rows of other orders or of the stock. After an
+// error, roll back: it wraps
 // ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {
 	r, err := callback.RecordPayment(ctx, s.s.Payments, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})

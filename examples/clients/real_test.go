@@ -206,7 +206,7 @@ func sentRecords(t *testing.T, broker, topic, id string) (n int) {
 	return n
 }
 
-// A driver lets the work fail, and then handles the event twice.
+// A driver lets the work fail, and then handles the event twice. The first time the transaction loses a conflict.
 func handlesAnEventOnce(t *testing.T, d driver, db *sql.DB, env []string) {
 	const event = `{"specversion":"1.0","id":"order.closed/o-1","type":"order.closed","data":{"order_id":"o-1"}}`
 	must.Do(t, d.run(t, env, event, "handle"))

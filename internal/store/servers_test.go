@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -80,6 +81,15 @@ func kindOf(t *testing.T) string {
 	}
 	t.Fatal("no server was chosen")
 	return ""
+}
+
+// snapshotIsolation reports whether the server refuses, at REPEATABLE READ, to lock a row that others have changed since the transaction read first.
+func snapshotIsolation(t *testing.T, pool *sql.DB) bool {
+	t.Helper()
+	var name, value string
+	err := pool.QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").Scan(&name, &value)
+	must.That(t, err == nil || errors.Is(err, sql.ErrNoRows), "%v", err)
+	return value == "ON"
 }
 
 // isPostgres reports whether the test is on PostgreSQL.

@@ -4,7 +4,6 @@ import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
 import java.sql.Connection;
 import java.sql.SQLException;
-import java.sql.SQLIntegrityConstraintViolationException;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.LocalDateTime;
@@ -13,6 +12,8 @@ import java.time.temporal.ChronoUnit;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -25,7 +26,9 @@ public class Orders {
 
     record Line(String sku, int quantity) {}
 
-    /** Work that follows from an event, in the transaction of the connection. */
+    static final Set<Integer> CONFLICTS = Set.of(1020, 1205, 1213); // docs/wire.md, Lost conflicts
+
+    /** Work in the transaction of the connection. */
     interface Work {
         void run(Connection db) throws SQLException;
     }
@@ -50,9 +53,31 @@ public class Orders {
         return LocalDateTime.ofInstant(t, ZoneOffset.UTC);
     }
 
-    /** The order and its outbox row, in one transaction. This is the way to prefer. db has no auto-commit. */
+    /** Runs work in a transaction, and again if another transaction, such as a close, wins a conflict. db has no auto-commit. */
+    static void inTransaction(Connection db, Work work) throws SQLException {
+        for (int attempt = 0;; attempt++) {
+            try {
+                work.run(db);
+                db.commit();
+                return;
+            } catch (SQLException | RuntimeException e) {
+                db.rollback();
+                if (attempt == 4 || !(e instanceof SQLException lost) || !CONFLICTS.contains(lost.getErrorCode())) {
+                    throw e;
+                }
+            }
+            try {
+                Thread.sleep(ThreadLocalRandom.current().nextLong(20L << attempt));
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new SQLException(e);
+            }
+        }
+    }
+
+    /** The order and its outbox row, in one transaction. This is the way to prefer. */
     static void insertOrder(Connection db, Order o, List<Line> lines) throws SQLException {
-        try {
+        inTransaction(db, c -> {
             update(db, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, 0, ?, ?, 1)",
                 o.id, o.category, utc(o.created), utc(o.due));
             int number = 0;
@@ -65,11 +90,7 @@ public class Orders {
                 }
             }
             update(db, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))", o.id, payload(o));
-            db.commit();
-        } catch (SQLException | RuntimeException e) {
-            db.rollback();
-            throw e;
-        }
+        });
     }
 
     static int update(Connection db, String sql, Object... args) throws SQLException {
@@ -106,19 +127,11 @@ public class Orders {
      * id. Commit the offset afterwards.
      */
     static void handle(Connection db, String eventId, Work work) throws SQLException {
-        try {
-            update(db, "INSERT INTO handled_events (id) VALUES (?)", eventId);
-        } catch (SQLIntegrityConstraintViolationException e) {
-            db.rollback(); // it was handled before
-            return;
-        }
-        try {
-            work.run(db);
-            db.commit();
-        } catch (SQLException | RuntimeException e) {
-            db.rollback();
-            throw e;
-        }
+        inTransaction(db, c -> {
+            if (update(db, "INSERT IGNORE INTO handled_events (id) VALUES (?)", eventId) == 1) {
+                work.run(db);
+            }
+        });
     }
 
     /** For the test: record ID, or verify SECRET ID TIMESTAMP SIGNATURES with the body on stdin. */

@@ -26,10 +26,26 @@ export function topic(o, now = Date.now()) {
 // The time as text: a Date would be written in the zone of the process.
 const utc = (t) => t.toISOString().slice(0, 23).replace('T', ' ')
 
+const conflicts = [1020, 1205, 1213] // docs/wire.md, Lost conflicts
+
+// inTransaction runs work in a transaction, and again if another transaction, such as a close, wins a conflict.
+export async function inTransaction(db, work) {
+  for (let attempt = 0; ; attempt++) {
+    await db.beginTransaction()
+    try {
+      await work()
+      return await db.commit()
+    } catch (err) {
+      await db.rollback()
+      if (attempt === 4 || !conflicts.includes(err.errno)) throw err
+    }
+    await new Promise((done) => setTimeout(done, Math.random() * 20 * 2 ** attempt))
+  }
+}
+
 // The order and its outbox row, in one transaction. This is the way to prefer.
-export async function insertOrder(db, o, lines) {
-  await db.beginTransaction()
-  try {
+export const insertOrder = (db, o, lines) =>
+  inTransaction(db, async () => {
     await db.execute('INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, 0, ?, ?, 1)',
       [o.id, o.category, utc(o.created), utc(o.due)])
     for (const [n, line] of lines.toSorted((a, b) => (a.sku < b.sku ? -1 : 1)).entries()) {
@@ -39,12 +55,7 @@ export async function insertOrder(db, o, lines) {
       if (stock.affectedRows !== 1) throw new Error(`not enough of ${line.sku}`)
     }
     await db.execute('INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))', [o.id, payload(o)])
-    await db.commit()
-  } catch (err) {
-    await db.rollback()
-    throw err
-  }
-}
+  })
 
 // Without an outbox: send after the commit. The producer is
 //   kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner, retry: { retries: 2, maxRetryTime: 3000 } })
@@ -66,15 +77,10 @@ export function verified(secret, id = '', timestamp = '', signatures = '', body,
 export async function handle(db, message, work) {
   const event = JSON.parse(message.value)
   if (event.type !== 'order.closed') return
-  await db.beginTransaction()
-  try {
+  await inTransaction(db, async () => { // KafkaJS commits the offset after eachMessage has returned
     const [row] = await db.execute('INSERT IGNORE INTO handled_events (id) VALUES (?)', [event.id])
     if (row.affectedRows === 1) await work(event.data)
-    await db.commit() // KafkaJS commits the offset after eachMessage has returned
-  } catch (err) {
-    await db.rollback()
-    throw err
-  }
+  })
 }
 
 // For the test: node orders.mjs record ID | verify SECRET ID TIMESTAMP SIGNATURES < body

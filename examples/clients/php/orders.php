@@ -39,15 +39,24 @@ function execute(PDO $db, string $sql, array $args): int
     return $statement->rowCount();
 }
 
+const CONFLICTS = [1020, 1205, 1213]; // docs/wire.md, Lost conflicts
+
+// Runs $work in a transaction, and again if another transaction, such as a close, wins a conflict.
 function inTransaction(PDO $db, callable $work): void
 {
-    $db->beginTransaction();
-    try {
-        $work();
-        $db->commit();
-    } catch (Throwable $e) {
-        $db->rollBack();
-        throw $e;
+    for ($attempt = 0; ; $attempt++) {
+        $db->beginTransaction();
+        try {
+            $work();
+            $db->commit();
+            return;
+        } catch (Throwable $e) {
+            $db->rollBack();
+            if ($attempt === 4 || !$e instanceof PDOException || !in_array($e->errorInfo[1] ?? 0, CONFLICTS, true)) {
+                throw $e;
+            }
+        }
+        usleep(random_int(0, 20000 * 2 ** $attempt));
     }
 }
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import random
 import sys
 import time
 from dataclasses import dataclass
@@ -58,23 +59,37 @@ def utc(t):
     return t.astimezone(timezone.utc).replace(tzinfo=None)
 
 
+CONFLICTS = (1020, 1205, 1213)  # docs/wire.md, Lost conflicts
+
+
+def in_transaction(db, work):
+    """Runs work with a cursor in a transaction, and again if another transaction, such as a close, wins a conflict."""
+    for attempt in range(5):
+        try:
+            db.begin()
+            with db.cursor() as c:
+                work(c)
+            db.commit()
+            return
+        except BaseException as e:
+            db.rollback()
+            if attempt == 4 or not e.args or e.args[0] not in CONFLICTS:
+                raise
+            time.sleep(random.uniform(0, 0.02 * 2 ** attempt))
+
+
 def insert_order(db, o, lines):
     """The order and its outbox row, in one transaction. This is the way to prefer. lines are pairs of SKU and quantity."""
-    try:
-        db.begin()
-        with db.cursor() as c:
-            c.execute("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (%s, %s, 0, %s, %s, 1)",
-                      (o.id, o.category, utc(o.created), utc(o.due)))
-            for n, (sku, quantity) in enumerate(sorted(lines), 1):
-                c.execute("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (%s, %s, %s, %s)", (o.id, n, sku, quantity))
-                if c.execute("UPDATE stock SET available = available - %s, reserved = reserved + %s WHERE sku_id = %s AND available >= %s",
-                             (quantity, quantity, sku, quantity)) != 1:
-                    raise ValueError(f"not enough of {sku}")
-            c.execute("INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (%s, %s, UTC_TIMESTAMP(3))", (o.id, payload(o)))
-        db.commit()
-    except BaseException:
-        db.rollback()
-        raise
+    def work(c):
+        c.execute("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (%s, %s, 0, %s, %s, 1)",
+                  (o.id, o.category, utc(o.created), utc(o.due)))
+        for n, (sku, quantity) in enumerate(sorted(lines), 1):
+            c.execute("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (%s, %s, %s, %s)", (o.id, n, sku, quantity))
+            if c.execute("UPDATE stock SET available = available - %s, reserved = reserved + %s WHERE sku_id = %s AND available >= %s",
+                         (quantity, quantity, sku, quantity)) != 1:
+                raise ValueError(f"not enough of {sku}")
+        c.execute("INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (%s, %s, UTC_TIMESTAMP(3))", (o.id, payload(o)))
+    in_transaction(db, work)
 
 
 # Without an outbox: send after the commit, with Producer(PRODUCER | {"bootstrap.servers": …}).
@@ -105,15 +120,11 @@ def handle(db, message, work):
     event = json.loads(message)
     if event["type"] != "order.closed":
         return
-    try:
-        db.begin()
-        with db.cursor() as c:
-            if c.execute("INSERT IGNORE INTO handled_events (id) VALUES (%s)", (event["id"],)) == 1:
-                work(c, event["data"])
-        db.commit()
-    except BaseException:
-        db.rollback()
-        raise
+
+    def once(c):
+        if c.execute("INSERT IGNORE INTO handled_events (id) VALUES (%s)", (event["id"],)) == 1:
+            work(c, event["data"])
+    in_transaction(db, once)
 
 
 if __name__ == "__main__":  # for the test: record ID | verify SECRET ID TIMESTAMP SIGNATURES < body

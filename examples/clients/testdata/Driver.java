@@ -33,8 +33,16 @@ public class Driver {
         } catch (SQLException expected) {
             // It comes again.
         }
-        Orders.handle(db, id, work);
-        Orders.handle(db, id, work);
+        boolean[] lost = {false};
+        Orders.Work loseOnce = c -> {
+            work.run(c);
+            if (!lost[0]) {
+                lost[0] = true;
+                c.createStatement().execute("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1020, MESSAGE_TEXT = 'lost'");
+            }
+        };
+        Orders.handle(db, id, loseOnce);
+        Orders.handle(db, id, loseOnce);
     }
 
     static void serve(int port) throws Exception {

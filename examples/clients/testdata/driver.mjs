@@ -30,8 +30,16 @@ const commands = {
     const message = { value: await body(process.stdin) }
     const work = (data) => db.execute('INSERT INTO work (order_id) VALUES (?)', [data.order_id])
     await handle(db, message, async (data) => { await work(data); throw new Error('on purpose') }).catch(() => {})
-    await handle(db, message, work)
-    await handle(db, message, work)
+    let lost = false
+    const loseOnce = async (data) => {
+      await work(data)
+      if (!lost) {
+        lost = true
+        await db.query("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1020, MESSAGE_TEXT = 'lost'")
+      }
+    }
+    await handle(db, message, loseOnce)
+    await handle(db, message, loseOnce)
   },
   serve: (port) => new Promise(() => createServer(async (request, response) => {
     const raw = await body(request)

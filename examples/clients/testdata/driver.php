@@ -23,8 +23,16 @@ if (($argv[1] ?? '') === 'insert') {
         });
     } catch (RuntimeException) {
     }
-    handle($db, $event, $work);
-    handle($db, $event, $work);
+    $lost = false;
+    $loseOnce = function (array $data) use ($db, $work, &$lost): void {
+        $work($data);
+        if (!$lost) {
+            $lost = true;
+            $db->exec("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1020, MESSAGE_TEXT = 'lost'");
+        }
+    };
+    handle($db, $event, $loseOnce);
+    handle($db, $event, $loseOnce);
 } else {
     $body = file_get_contents('php://input');
     $of = fn (string $name) => $_SERVER["HTTP_WEBHOOK_$name"] ?? '';

@@ -164,6 +164,7 @@ func TestOwnTimeout_Races(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(m mall) {
+				m.ChangesWhatItHasNotRead()
 				m.generateOrder(1, 1)
 				m.generateOrder(3, 2)
 				race(m)

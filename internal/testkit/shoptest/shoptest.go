@@ -113,6 +113,18 @@ func connect(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
+// ChangesWhatItHasNotRead lets the shop's transactions change rows that others have changed since they read first. MariaDB 11.6 and newer refuse that
+// by default, with an error that the customer sees.
+func (s *Shop) ChangesWhatItHasNotRead() {
+	s.Helper()
+	if s.Read([]any{new(string), new(string)}, "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'") {
+		c := must.Get(mysql.ParseDSN(s.dsn))(s.T)
+		c.Params["innodb_snapshot_isolation"] = "OFF"
+		s.db = connect(s.T, c.FormatDSN())
+		s.Session = Session{s, s.db}
+	}
+}
+
 // run runs the statements of a file. A statement ends with a semicolon at the end of a line.
 func (s *Shop) run(file string) {
 	s.Helper()
