@@ -120,15 +120,6 @@ type quantities struct {
 	available, reserved sql.NullInt64
 }
 
-// plus returns sums with those of further rows.
-func (r quantities) plus(rows map[string]quantities) quantities {
-	for _, row := range rows {
-		r.available.Int64 += row.available.Int64
-		r.reserved.Int64 += row.reserved.Int64
-	}
-	return r
-}
-
 // maxQuantities is the maximum number of SKUs in one query of quantities. SQLite unites at most 500 SELECTs.
 const maxQuantities = 400
 

@@ -15,8 +15,8 @@
 // No step waits in the server's queue for a row of orders, lines or stock, so a close is part of no deadlock, in whatever order the
 // shop locks these rows. A write of rows of stock that another transaction locks is tried again for 100 ms. If that is
 // not enough, the stock of the next, smaller batches is locked before step 3, and orders whose stock is locked are
-// left out and tried again: locked.go. Statements of the user and triggers may wait, except triggers of the stock on MariaDB and PostgreSQL, and
-// deferred triggers on PostgreSQL.
+// left out and tried again: locked.go. Statements of the user and triggers may wait; triggers of the stock on MariaDB and PostgreSQL only after the
+// stock was locked first.
 //
 // The files:
 //

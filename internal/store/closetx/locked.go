@@ -185,21 +185,21 @@ func (s *Closer) isCrowded() bool { return Within(&s.lastCrowd, crowdedFor) }
 // statement. At the time until it gives up: the error is errStockLocked. If lockStockFirst has locked the rows before, release runs the statement once.
 func (c *closing) release(i int, skus []string, args []any, until time.Time) error {
 	d, ctx, stock := c.S.Dialect, c.Tx.Statement.Context, c.S.Q.M.Stock[i]
-	change := func(lock string) (err error) {
+	change := func(lock, noWait string) (err error) {
 		var rows map[string]quantities
 		if c.watched {
 			rows, err = c.S.stockRows(c.Tx, stock, skus, lock)
 		}
 		if err == nil {
-			err = db.ExecRows(c.Tx, len(skus), d.ReleaseStock(stock, len(skus)), args)
+			err = db.ExecRows(c.Tx, len(skus), noWait+d.ReleaseStock(stock, len(skus)), args)
 		}
 		if err == nil {
-			c.before[i] = c.before[i].plus(rows)
+			maps.Copy(c.before[i], rows)
 		}
 		return err
 	}
 	if c.stockFirst || d.OneWriter {
-		return change("")
+		return change("", "") // its triggers wait in the queue of the server, in which no crowd overtakes them
 	}
 	if d.FailFast != "" {
 		if err := c.Tx.Exec(d.FailFast).Error; err != nil {
@@ -207,7 +207,7 @@ func (c *closing) release(i int, skus []string, args []any, until time.Time) err
 		}
 	}
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
-		err := change(d.ForUpdate + " NOWAIT")
+		err := change(d.ForUpdate+" NOWAIT", d.NoWait)
 		switch {
 		case !db.HasCode(err, db.LockedCodes):
 			return err

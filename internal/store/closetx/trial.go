@@ -121,19 +121,25 @@ func (t *trial) run(o orderclose.Order) (err error) {
 	if err := c.LockOrders([]string{o.ID}); err != nil || len(c.won) == 0 {
 		return err
 	}
-	before, pieces, err := c.rows(o.ID)
+	before, err := c.look(o.ID)
 	if err == nil {
 		err = c.write()
 	}
 	if err != nil {
 		return err
 	}
-	after, _, err := c.rows(o.ID)
-	if err != nil || len(after) != len(before) {
+	after, err := c.look(o.ID)
+	if err != nil || len(after.rows) != len(before.rows) {
 		return cmp.Or(err, errors.New("the close adds or removes rows of the order or of its stock"))
 	}
-	t.done, t.Changes = true, changes(before, after)
-	if c.S.Q.M.Items != nil && pieces == 0 {
+	c.step = "stock"
+	for i, stock := range before.stock { // settle has compared only what the UPDATE of the stock did
+		if err := returnedTo(c.S.Q.M.Stock[i], stock, after.stock[i], before.moved[i]); err != nil {
+			return err
+		}
+	}
+	t.done, t.Changes = true, changes(before.rows, after.rows)
+	if c.S.Q.M.Items != nil && before.pieces == 0 {
 		t.Changes = append(t.Changes, "no line of the order has a quantity: no stock would come back")
 	}
 	for i, n := range c.onClosed {
@@ -148,35 +154,45 @@ type row struct {
 	columns, values []string
 }
 
-// rows returns the row of an order that c closes, and the stock of its lines. pieces is the sum of the lines.
-func (c *closing) rows(id string) (all []row, pieces int64, err error) {
+// look is what a trial sees of an order that it closes.
+type look struct {
+	rows   []row                   // that of the order, and those of the stock of its lines
+	stock  []map[string]quantities // the rows of each Mapping.Stock, by SKU as the lines spell it
+	moved  moves                   // what the lines return
+	pieces int64                   // the sum of the lines
+}
+
+func (c *closing) look(id string) (l look, err error) {
 	q := c.S.Q
 	for t := range c.won { // one
 		key := mapping.Quote(q.M.ID.Column)
-		all, err = readRows(c.Tx, t.Name, q.M.ID.Read(q.M.ID.Column), key+" IN ?", []any{q.Args([]string{id})})
+		l.rows, err = readRows(c.Tx, t.Name, q.M.ID.Read(q.M.ID.Column), key+" IN ?", []any{q.Args([]string{id})})
 		if err != nil || t.Lines == "" {
-			return all, 0, err
+			return l, err
 		}
 		lines, _, err := c.S.ReadLines(c.Tx, t.CountedLines, []string{id})
-		moved := c.S.newMoves()
+		l.moved = c.S.newMoves()
 		for i, of := range lines {
-			for _, l := range of {
-				c.S.add(moved, i, l)
+			for _, line := range of {
+				c.S.add(l.moved, i, line)
 				if i == 0 {
-					pieces += l.Quantity
+					l.pieces += line.Quantity
 				}
 			}
 		}
 		for i, stock := range q.M.Stock {
-			if err == nil && len(moved[i]) > 0 {
-				var rows []row
-				rows, err = readStock(c.Tx, stock, slices.Sorted(maps.Keys(moved[i])))
-				all = append(all, rows...)
+			var rows []row
+			quantities := map[string]quantities{}
+			if skus := slices.Sorted(maps.Keys(l.moved[i])); err == nil && len(skus) > 0 {
+				if rows, err = readStock(c.Tx, stock, skus); err == nil {
+					quantities, err = c.S.readQuantities(c.Tx, stock, skus)
+				}
 			}
+			l.rows, l.stock = append(l.rows, rows...), append(l.stock, quantities)
 		}
-		return all, pieces, err
+		return l, err
 	}
-	return nil, 0, nil
+	return l, nil
 }
 
 // readStock reads the rows of a table of stock by their keys.

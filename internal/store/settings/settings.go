@@ -64,9 +64,11 @@ func MySQLWrong() string {
 	return "CONCAT_WS(', '" + strings.ReplaceAll(mysqlForced(", IF(@@session.%s <=> %s, NULL, '%[1]s')"), "<=> DEFAULT", "<=> 'DEFAULT'") + ")"
 }
 
-// mysqlForced writes each forced variable. What only MySQL or only MariaDB has is in a comment that only that server executes.
+// mysqlForced writes each forced variable. What only MySQL, only MariaDB, or only a newer version of one has is in a comment that only that
+// server executes.
 func mysqlForced(format string) (text string) {
-	for _, on := range [][2]string{{"MySQL MariaDB", "%s"}, {MySQL, " /*!80001 %s */"}, {MariaDB, " /*M!100600 %s */"}} {
+	for _, on := range [][2]string{{"MySQL MariaDB", "%s"}, {MySQL, " /*!80001 %s */"}, {MariaDB, " /*M!100600 %s */"},
+		{MariaDB + " 10.11.6", " /*M!101106 %s */"}} {
 		part := ""
 		for _, s := range all() {
 			if s.Servers == on[0] && s.What == "forced" {

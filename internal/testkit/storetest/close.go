@@ -233,6 +233,11 @@ func batchLongerThanAnyList(t *testing.T, s *shop) {
 	s.exec("INSERT INTO stock SELECT REPLACE(id, 'o', 'sku'), 0, 3 FROM orders") // one SKU for each order, so that there are many SKUs too
 	s.exec("INSERT INTO order_items SELECT id, 1, REPLACE(id, 'o', 'sku'), 3 FROM orders")
 
+	if !s.lacks(rowLocks) { // a server that reads all lines, because the list is too long for it, meets this lock
+		s.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('x', 1, 'ink', 1)")
+		tx := s.change("SELECT quantity FROM order_items WHERE order_id = 'x' FOR UPDATE")
+		defer func() { s.must(tx.Rollback()) }()
+	}
 	slices.Reverse(ids)
 	out := s.close(ids...)
 	for i, o := range out {

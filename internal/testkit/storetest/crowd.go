@@ -29,6 +29,7 @@ import (
 var crowdPromises = []promise[shop]{
 	{name: "ACrowdOnTheSameOrders", test: crowdOnTheSameOrders, tags: Dialect},
 	{name: "PaymentsBesideClosesAreNeverLost", test: paymentsBesideCloses, tags: Dialect},
+	{name: "ACrowdOnARowBehindATriggerKeepsNoOrderOpen", test: crowdBehindTriggers, tags: Dialect},
 }
 
 // The size of the crowd. Each batch has rows of all hot SKUs, in its own order.
@@ -276,6 +277,60 @@ func (c *crowd) checkout(random *rand.Rand) {
 		if err := c.CreateOrder(c.Context(), o, items); err == nil || !c.note("", "", err) {
 			n++
 		}
+	}
+}
+
+// triggersOfACrowd are when triggers fire that write a row which sessions of the shop keep busy.
+var triggersOfACrowd = map[store.DialectName][]string{
+	store.MySQL: {"AFTER UPDATE ON orders", "AFTER UPDATE ON stock", "AFTER INSERT ON receipts"},
+	store.Postgres: {"AFTER UPDATE ON orders", "AFTER UPDATE ON stock", "AFTER INSERT ON receipts",
+		"AFTER UPDATE ON orders DEFERRABLE INITIALLY DEFERRED", "AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED"},
+}
+
+// crowdBehindTriggers closes orders whose close has to lock a row that eight sessions lock all the time, each for 15 ms. The close waits in the
+// same queue as they do, so a few calls close the orders while the crowd goes on.
+func crowdBehindTriggers(t *testing.T, s *shop) {
+	s.needs(rowLocks)
+	s.migrated("ink")
+	s.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
+	s.exec("INSERT INTO hot VALUES (1, 0)")
+	pause := map[store.DialectName]string{store.MySQL: "DO SLEEP(0.015)", store.Postgres: "SELECT pg_sleep(0.015)"}[s.Dialect()]
+	for i, when := range triggersOfACrowd[s.Dialect()] {
+		ids := names(fmt.Sprintf("o%d.%%02d", i), 20)
+		for _, id := range ids {
+			s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
+		}
+		drop := s.trigger(when, "UPDATE hot SET n = n + 1 WHERE id = 1")
+		var crowd sync.WaitGroup
+		ctx, end := context.WithCancel(t.Context())
+		pool := s.shopsPool()
+		for range 8 {
+			crowd.Go(func() {
+				for ctx.Err() == nil {
+					tx, err := pool.BeginTx(t.Context(), nil)
+					for _, query := range []string{"UPDATE hot SET n = n + 1 WHERE id = 1", pause} {
+						if err == nil {
+							_, err = tx.ExecContext(t.Context(), query)
+						}
+					}
+					if err = errors.Join(err, tx.Commit()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		calls := 0
+		for open := -1; open != 0 && calls < 10; calls++ {
+			_, err := s.CloseOrders(t.Context(), orderclose.PathSweep, requests(ids...))
+			expect.That(t, err == nil || errors.Is(err, orderclose.ErrContended), "with a trigger %s: %v", when, err)
+			open = s.count("SELECT COUNT(*) FROM orders WHERE status = 0 AND id LIKE ?", ids[0][:3]+"%")
+		}
+		end()
+		crowd.Wait()
+		expect.That(t, calls == 1, "a trigger %s: %d calls closed the orders beside the crowd, want one", when, calls)
+		drop()
+		s.close(ids...)
 	}
 }
 

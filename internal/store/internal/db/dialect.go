@@ -68,6 +68,9 @@ type Dialect struct {
 	ForUpdate  string // appended to a SELECT that locks what it reads
 	SkipLocked string // ForUpdate for a SELECT that leaves out the rows that other transactions lock
 	ShareLock  string // appended to a SELECT that keeps others from changing what it reads; %s is NOWAIT, SKIP LOCKED or empty
+	// NoWait is written before an UPDATE that must not wait for a lock: MariaDB executes this comment, and then fails at the first row, or
+	// entry of an index, that another transaction locks. MySQL waits.
+	NoWait string
 	// FailFast are statements that a close executes before ReleaseStock. Then ReleaseStock waits for a locked row for a millisecond, and
 	// fails. They also set the savepoint stock, to which the transaction goes back after that failure. Without them, ReleaseStock fails fast.
 	FailFast string
