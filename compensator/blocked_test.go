@@ -87,3 +87,41 @@ func TestLoop_OrdersCloseWithinHalfAMinuteAfterReadsWereBlocked(t *testing.T) {
 		}
 	}
 }
+
+// A loop that cannot read, or that closes nothing, says so after each turn, and says when it works again.
+func TestLoop_TellsWhetherItsTurnsWork(t *testing.T) {
+	for name, disturb := range map[string]func(w *world, on bool){
+		"the table is locked": func(w *world, on bool) {
+			w.blocked, w.freeAt = tableLocked, time.Now()
+			if on {
+				w.freeAt = time.Now().Add(time.Hour)
+			}
+		},
+		"reads fail": func(w *world, on bool) {
+			if w.down = nil; on {
+				w.down = errBroken
+			}
+		},
+		"closes have no answer": func(w *world, on bool) { w.mute = on },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 1, func(w *world) {
+				var last error
+				w.options = func(o *Options) { o.TurnEnded = func(err error) { w.change(func() { last = err }) } }
+				w.process("a")
+				w.probe(time.Minute)
+				w.change(func() {
+					expect.NoError(t, last)
+					disturb(w, true)
+				})
+				w.probe(time.Minute)
+				w.change(func() {
+					expect.That(t, last != nil, "the last turn counts as good")
+					disturb(w, false)
+				})
+				w.probe(time.Minute)
+				w.change(func() { expect.NoError(t, last) })
+			})
+		})
+	}
+}

@@ -140,7 +140,10 @@ type Options struct {
 	OnHang func(why string)
 	// LockChecked, if not nil, is called after each attempt to take the first lock; nil: its server answers.
 	LockChecked func(err error)
-	Logger      *slog.Logger // default: warnings and errors, to slog.Default
+	// TurnEnded, if not nil, is called after each turn, with the reason if orders could not be read or closed, and with nil when another process has
+	// held the lock for a minute.
+	TurnEnded func(err error)
+	Logger    *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer
 }
@@ -160,6 +163,9 @@ func New(o Options) (*Compensator, error) {
 	}
 	if o.LockChecked == nil {
 		o.LockChecked = func(error) {}
+	}
+	if o.TurnEnded == nil {
+		o.TurnEnded = func(error) {}
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("compensator: " + why) }

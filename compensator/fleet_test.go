@@ -1,10 +1,13 @@
 package compensator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,12 +40,13 @@ type fleet struct {
 	works  []*atomic.Int64 // how often a process has done its work, each second while it holds the lock
 	cut    []*atomic.Bool  // the process does not reach Redis
 	stops  []func()
+	logger *slog.Logger // of processes that are started
 }
 
 func inFleet(t *testing.T, test func(f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{t: t, redis: miniredis.NewMiniRedis(), shop: newShop()}
+		f := &fleet{t: t, redis: miniredis.NewMiniRedis(), shop: newShop(), logger: discard}
 		f.redis.ClockTTL(true)
 		defer f.redis.Close()
 		defer func() {
@@ -80,7 +84,7 @@ func (f *fleet) start(o Options) (stop func()) {
 	if o.Redis == nil && o.Recheck == nil { // days of extensions in Redis take long
 		o.Redis = client
 	}
-	o.Registerer, o.Name, o.Logger = c, "order-close", discard
+	o.Registerer, o.Name, o.Logger = c, "order-close", f.logger
 	if o.OnHang == nil {
 		o.OnHang = func(string) {}
 	}
@@ -254,12 +258,15 @@ func TestLock_TheWorkEndsWhenTheLockIsLost(t *testing.T) {
 	}
 }
 
-// refusesWrites makes a client's scripts and writes fail, as those of a Redis that only answers.
-type refusesWrites struct{ with string }
+// refuses makes commands of a client fail, as those of a Redis that only answers.
+type refuses struct {
+	with     string
+	commands []string
+}
 
-func (r refusesWrites) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (r refuses) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" || cmd.Name() == "setnx" {
+		if slices.Contains(r.commands, cmd.Name()) {
 			cmd.SetErr(errors.New(r.with))
 			return cmd.Err()
 		}
@@ -267,9 +274,9 @@ func (r refusesWrites) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (refusesWrites) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (refuses) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (refusesWrites) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (refuses) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -282,12 +289,61 @@ func TestLock_ARedisThatOnlyAnswersIsNotAvailable(t *testing.T) {
 			"NOPERM No permissions to access a key":                   "NOPERM",
 		} {
 			client, _ := f.client()
-			client.AddHook(refusesWrites{with: answer})
+			client.AddHook(refuses{answer, []string{"set", "setnx"}})
 			err := lock.NewRedis(lock.Options{Client: client}).Hold(f.t.Context(), func(context.Context) error { t.Error("worked"); return nil })
 			expect.That(t, errors.Is(err, lock.ErrUnavailable) && strings.Contains(err.Error(), why), "%v, want %q", err, why)
 			client.Close()
 		}
 	})
+}
+
+// A Redis without EVAL, by its ACL or a renamed command, gives locks and extends none.
+func TestHolder_ARedisThatExtendsNoLockIsNotUsed(t *testing.T) {
+	for _, answer := range []string{"NOPERM User shop has no permissions to run the 'evalsha' command", "ERR unknown command 'evalsha'"} {
+		inFleet(t, func(f *fleet) {
+			var checked []error
+			for range 2 {
+				client, _ := f.client()
+				client.AddHook(refuses{answer, []string{"eval", "evalsha"}})
+				defer client.Close()
+				f.start(Options{Redis: client, LockChecked: func(err error) {
+					f.shop.change(func() { checked = append(checked, err) })
+				}})
+			}
+			time.Sleep(time.Minute)
+			f.expectWorkers(.95, 1.05, answer)
+			f.shop.change(func() {
+				good := slices.IndexFunc(checked, func(err error) bool { return !errors.Is(err, lock.ErrRefused) })
+				expect.That(t, good < 0, "check %d of the lock found no error, or another one, of %v", good, checked)
+				expect.That(t, !f.counts[0].available() && !f.counts[1].available() && len(checked) > 0, "the lock counts as available")
+			})
+		})
+	}
+}
+
+func TestHolder_LogsALockThatWasLost(t *testing.T) {
+	for name, lose := range map[string]func(f *fleet){
+		"another has it": func(f *fleet) {
+			must.Do(f.t, f.redis.Set(lock.DefaultKey, "other"))
+			f.redis.SetTTL(lock.DefaultKey, lock.DefaultExpiry)
+		},
+		"no answer": func(f *fleet) { f.cut[0].Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, func(f *fleet) {
+				var log bytes.Buffer
+				f.logger = slog.New(slog.NewTextHandler(&log, nil))
+				f.start(Options{})
+				time.Sleep(time.Minute)
+				lose(f)
+				time.Sleep(time.Minute)
+				f.cut[0].Store(false)
+				time.Sleep(time.Minute)
+				f.stops[0]()
+				expect.Equal(t, strings.Count(log.String(), "lost the lock of the compensator"), 1, "lines in the log:\n%s", &log)
+			})
+		})
+	}
 }
 
 func TestCalls_ACallThatIgnoresItsContextEndsTheProcess(t *testing.T) {

@@ -90,6 +90,9 @@ func (h *holder) holdFirst(ctx context.Context) (wait time.Duration, err error) 
 	})
 	if ctx.Err() == nil {
 		h.checked(err)
+		if errors.Is(err, lock.ErrLost) {
+			h.o.Logger.Warn("lost the lock of the compensator", "err", err)
+		}
 	}
 	return wait, err
 }

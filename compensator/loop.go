@@ -1,6 +1,7 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -62,14 +63,19 @@ func (l *loop) do(ctx context.Context) time.Duration {
 	if t.closed > 0 {
 		l.o.Logger.Info("closed overdue orders", "orders", t.closed)
 	}
-	failed := t.keepHour(ctx)
-	if !errors.Is(err, orderclose.ErrPaused) {
-		failed = errors.Join(err, failed)
+	closing := err // why it failed
+	if errors.Is(err, orderclose.ErrPaused) {
+		closing = nil
 	}
+	failed := errors.Join(closing, t.keepHour(ctx))
 	t.show()
 	if ctx.Err() != nil {
 		return 0
 	}
+	if t.unread != nil {
+		l.o.Logger.Warn("overdue orders could not be read, will retry", "err", t.unread)
+	}
+	l.o.TurnEnded(cmp.Or(closing, t.unread))
 	return nextTurn(time.Since(t.began), l.judge(failed), t.left && err == nil)
 }
 
@@ -111,6 +117,7 @@ func (l *loop) idle() {
 		return
 	}
 	l.last, l.newsUpTo, l.skipped, l.pass = time.Time{}, time.Time{}, time.Time{}, pass{} // another process has asked for these orders
+	l.o.TurnEnded(nil)
 	l.metrics.unasked.Set(0)
 	l.metrics.unfinished.Set(0)
 	l.metrics.resting.Set(0)

@@ -33,6 +33,7 @@ type turn struct {
 	quiet  bool      // nothing is overdue
 	left   bool      // news or older orders were not asked for lack of time
 	closed int       // orders
+	unread error     // why no news could be read in time; nil: they were
 }
 
 func (l *loop) newTurn() *turn { return &turn{loop: l, began: time.Now()} }
@@ -109,7 +110,13 @@ func (t *turn) askNews(ctx context.Context) error {
 		var err error
 		if found, w, more, err = t.read(ctx, &t.news, w, newsTime); err != nil {
 			t.leave(since)
-			return notSlow(err) // after a slow read the next turn reads the same news again
+			if !errors.Is(err, overdue.ErrSlow) {
+				return err
+			}
+			if !t.newsUpTo.Equal(t.cutoff) { // the next turn reads the same news again
+				t.unread = err
+			}
+			return nil
 		}
 		t.newsUpTo = t.cutoff
 		left, err = t.ask(ctx, kindNews, t.untried(found, false), newsTime)

@@ -3,8 +3,10 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -62,7 +64,11 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	if err != nil {
 		return method, err
 	}
-	return a.withPauses(method), nil
+	method = a.withPauses(method)
+	w := &watchedStore{Wrapped: bisect.Wrapped{Store: method.store}}
+	a.ready.waiting.addFunc("closes", func() string { return whyFailing(w) })
+	method.store = w
+	return method, nil
 }
 
 // checkSync returns an error if a loss of power takes records for good: the close topic is not on disk, and the own Store cannot be searched.
@@ -86,7 +92,6 @@ func (a *App) httpMethod(c config.Service) (closeMethod, error) {
 		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s (Options.Secrets.HTTP)", err, environ.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
-	a.ready.hints.addFunc("closing service", func() string { return whyFailing(s) })
 	return closeMethod{store: s, maxBatch: c.Batch}, nil
 }
 
@@ -132,11 +137,70 @@ type failing interface {
 // whyFailing returns why all calls of a service fail, for /-/ready, or "" if some succeed.
 func whyFailing(s failing) string {
 	since, cause := s.Failing()
+	return failsSince(since, "every call has failed", cause)
+}
+
+// failsSince returns the text of /-/ready about what has failed for failingFor; "" if it has not.
+func failsSince(since time.Time, what, cause string) string {
 	if since.IsZero() || time.Since(since) < failingFor {
 		return ""
 	}
-	return fmt.Sprintf("every call has failed since %s, the last one with: %s",
-		since.UTC().Format(time.RFC3339), strings.Join(strings.Fields(cause), " "))
+	return fmt.Sprintf("%s since %s, the last error is: %s", what, since.UTC().Format(time.RFC3339), strings.Join(strings.Fields(cause), " "))
+}
+
+const (
+	// failingOrders is how many orders the calls that failed must have had: a call with one bad order says nothing about the others.
+	failingOrders = 3
+	// failingForgotten is how long after the last call it is not known any more whether calls fail.
+	failingForgotten = 20 * time.Minute
+)
+
+// watchedStore notes since when all closes of a Store fail. It is safe for concurrent use.
+type watchedStore struct {
+	bisect.Wrapped
+	mu     sync.Mutex
+	orders map[string]bool // some orders of the calls that have failed since the last one that did not
+	since  time.Time       // the first of these calls
+	last   time.Time
+	cause  string
+}
+
+// CloseOrders implements closer.Store.
+func (w *watchedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	began := time.Now()
+	outcomes, err := w.Store.CloseOrders(ctx, path, requests)
+	if errors.Is(ctx.Err(), context.Canceled) { // the search or the process has ended
+		return outcomes, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil || errors.Is(err, orderclose.ErrPaused) || time.Since(w.last) > failingForgotten {
+		w.orders, w.since = map[string]bool{}, time.Time{}
+	}
+	w.last = time.Now()
+	if err == nil || errors.Is(err, orderclose.ErrPaused) {
+		return outcomes, err
+	}
+	w.cause = err.Error()
+	if w.since.IsZero() {
+		w.since = began
+	}
+	for _, r := range requests[:min(len(requests), failingOrders)] {
+		if len(w.orders) < failingOrders {
+			w.orders[r.OrderID] = true
+		}
+	}
+	return outcomes, err
+}
+
+// Failing implements failing.
+func (w *watchedStore) Failing() (since time.Time, cause string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.orders) < failingOrders || time.Since(w.last) > failingForgotten {
+		return time.Time{}, ""
+	}
+	return w.since, w.cause
 }
 
 // sweepSource finds the orders that a sweep closes. The database does, and so may a store of the program's own.

@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/reminders"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
@@ -39,7 +40,7 @@ func (a *App) buildCompensator() (part, error) {
 	if err := a.useLocks(&o); err != nil {
 		return part{}, err
 	}
-	o.LockChecked = a.lockChecked
+	o.LockChecked, o.TurnEnded = a.lockChecked, a.turnEnded
 	o.Tasks = a.tasks()
 	loop, err := compensator.New(o)
 	if err != nil {
@@ -121,27 +122,42 @@ func (a *App) recordSweep(ctx context.Context, s compensator.Report) error {
 	return err
 }
 
-// lockReason is the name of the lock of the loop in /-/ready.
-const lockReason = "lock"
+// lockReason and turnsReason are the names of the lock and of the turns of the loop in /-/ready.
+const lockReason, turnsReason = "lock", "compensator"
 
-// lockChecked shows in /-/ready why the lock of the loop cannot be taken.
+// lockChecked shows in /-/ready why the lock of the loop cannot be taken. A process that may not use it is not ready.
 func (a *App) lockChecked(err error) {
+	a.ready.hints.remove(lockReason)
+	a.ready.waiting.remove(lockReason)
+	switch {
+	case errors.Is(err, lock.ErrRefused):
+		a.ready.waiting.add(lockReason, err.Error())
+	case err != nil:
+		a.ready.hints.add(lockReason, err.Error()+"; the loop runs under another lock or without one, perhaps in several processes at once")
+	}
+}
+
+// turnEnded shows in /-/ready why turns of the loop have closed nothing for failingFor.
+func (a *App) turnEnded(err error) {
 	if err == nil {
-		a.ready.hints.remove(lockReason)
+		a.ready.waiting.remove(turnsReason)
 		return
 	}
-	a.ready.hints.add(lockReason, err.Error()+"; orders are closed nevertheless, perhaps by several processes at once")
+	a.ready.waiting.addFunc(turnsReason, func() string {
+		since, _ := a.ready.waiting.since(turnsReason)
+		return failsSince(since, "no overdue order could be read or closed", err.Error())
+	})
 }
 
 // useLocks sets the lock of the loop: that in Redis, unless compensator.lock is database, and the row of the database for while Redis does not
 // answer. Its name has a digest of what decides which orders a loop finds: the database, the mapping, and if orders are due by rule the delays.
 // So a process never waits for a loop that does not find its orders. The holder writes the reminders, by its own delays.
 func (a *App) useLocks(o *compensator.Options) error {
-	lock := a.o.Config.Compensator.Lock
+	c := a.o.Config.Compensator.Lock
 	if a.alone {
-		lock.Kind = config.LockDatabase
+		c.Kind = config.LockDatabase
 	}
-	if lock.Kind == config.LockDatabase && a.conns.Store == nil {
+	if c.Kind == config.LockDatabase && a.conns.Store == nil {
 		return fmt.Errorf("compensator.lock is database: %w", errNoDatabase)
 	}
 	decides := []any{a.database(), a.o.Config.Orders}
@@ -150,8 +166,8 @@ func (a *App) useLocks(o *compensator.Options) error {
 	}
 	version, err := json.Marshal(decides)
 	digest := sha256.Sum256(version)
-	o.LockKey, o.Process = fmt.Sprintf("%s-%x", lock.Key, digest[:4]), a.o.ProcessName([]Role{Compensator})
-	if lock.Kind == config.LockRedis && a.conns.Redis != nil {
+	o.LockKey, o.Process = fmt.Sprintf("%s-%x", c.Key, digest[:4]), a.o.ProcessName([]Role{Compensator})
+	if c.Kind == config.LockRedis && a.conns.Redis != nil {
 		o.Redis = a.conns.Redis
 	}
 	if a.conns.Store != nil {

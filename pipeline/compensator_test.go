@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
@@ -182,4 +183,29 @@ func TestCountOrders_PaymentsThatCannotBeReadHideNoOverdueOrders(t *testing.T) {
 		countOrders(db, none, func(o backlog.OverdueOrders) { known = !o.At.IsZero() }, late, slog.New(slog.DiscardHandler)).Do(t.Context())
 		expect.That(t, known, "the number of overdue orders is not known")
 	})
+}
+
+func TestReady_NotWhileTheLoopCannotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &App{}
+		away := errors.New("read overdue orders:\nthe read took too long")
+		a.turnEnded(away)
+		expect.Equal(t, len(a.Ready()), 0, "what is waited for after one turn")
+		time.Sleep(failingFor)
+		a.turnEnded(away)
+		expect.Equal(t, strings.Join(a.Ready(), ""),
+			"compensator: no overdue order could be read or closed since 2000-01-01T00:00:00Z, the last error is: read overdue orders: the read took too long", "ready")
+		a.turnEnded(nil)
+		expect.Equal(t, len(a.Ready()), 0, "what is waited for after a good turn")
+	})
+}
+
+func TestReady_NotWithALockThatTheUserMayNotUse(t *testing.T) {
+	a := &App{}
+	a.lockChecked(fmt.Errorf("%w: %w: NOPERM", lock.ErrUnavailable, lock.ErrRefused))
+	expect.That(t, len(a.Ready()) == 1 && strings.Contains(a.Ready()[0], "NOPERM"), "%v", a.Ready())
+	a.lockChecked(lock.ErrUnavailable) // the loop works under another lock
+	expect.That(t, len(a.Ready()) == 0 && len(a.Hints()) == 1, "%v, %v", a.Ready(), a.Hints())
+	a.lockChecked(nil)
+	expect.That(t, len(a.Ready())+len(a.Hints()) == 0, "%v, %v", a.Ready(), a.Hints())
 }

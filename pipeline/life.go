@@ -107,9 +107,10 @@ func (a *App) Close() {
 	a.own.Close()
 }
 
-// Ready lists what the App still waits for, with the reasons: the call of Run, servers, topics, and
-// "database writes" while the database refuses the writes of a close. An empty list means that each
-// role of Run has found what it needs, and runs. The list is never empty after Run has returned, and
+// Ready lists what keeps the App from its work, with the reasons: the call of Run, servers, topics, "groups" that it has
+// not joined, "database writes" while the database refuses the writes of a close, "closes" while all closes fail,
+// "compensator" while its turns fail, and "lock" if the user may not use it. An empty list means that each
+// role of Run has found what it needs, and works. The list is never empty after Run has returned, and
 // after Close.
 func (a *App) Ready() []string { return a.ready.waiting.list() }
 
@@ -138,6 +139,6 @@ func (a *App) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Hints lists problems that do not stop the App: topics that do not exist, and services
-// that fail every call.
+// Hints lists problems that do not stop the App: topics that do not exist, a lock that cannot be taken, and a payment provider
+// that fails every call.
 func (a *App) Hints() []string { return a.ready.hints.list() }

@@ -55,20 +55,27 @@ type Cluster struct {
 	notJoined  sync.Map // of notJoined, by the membership
 }
 
-// notJoined is since when a member cannot join its group, and why.
+// notJoined is since when a member is not in its group, and why.
 type notJoined struct {
-	since time.Time
-	why   error
+	since time.Time // zero: it was never in the group
+	why   error     // nil: no try has failed yet
 }
 
 // joinSoon is how long a member may fail to join its group before the process is not ready. Rebalances and moves of coordinators take less.
 const joinSoon = 10 * time.Second
 
-// NotJoined says why members of this process have been unable to join their group for 10 s; "": all have joined.
+// NotJoined says why members of this process are not in their group: they have not joined it yet, or have failed to join it again for 10 s. "": all
+// are in their groups.
 func (c *Cluster) NotJoined() (why string) {
 	c.notJoined.Range(func(m, value any) bool {
-		if n := value.(notJoined); time.Since(n.since) >= joinSoon {
-			why = fmt.Sprintf("no member of group %s could join since %s: %v", m.(*membership).group, n.since.UTC().Format(time.RFC3339), n.why)
+		group := m.(*membership).group
+		switch n := value.(notJoined); {
+		case n.since.IsZero() && n.why == nil:
+			why = fmt.Sprintf("group %s: not joined yet", group)
+		case n.since.IsZero():
+			why = fmt.Sprintf("group %s: not joined yet: %v", group, n.why)
+		case time.Since(n.since) >= joinSoon:
+			why = fmt.Sprintf("no member of group %s could join since %s: %v", group, n.since.UTC().Format(time.RFC3339), n.why)
 		}
 		return why == ""
 	})

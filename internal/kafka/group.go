@@ -60,6 +60,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	m := &membership{cluster: c, group: group, topic: topic, instance: instance, log: c.opts.Logger.With("group", group, "topic", topic)}
 	finishing, cancel := retry.WithFinishTime(ctx, memberStopTimeout)
 	defer cancel()
+	c.notJoined.Store(m, notJoined{})
 	defer c.notJoined.Delete(m)
 	rejected := retry.NewBackOff()
 	for ctx.Err() == nil {

@@ -48,6 +48,24 @@ func TestConsume_SendsAFailedCommitAgain(t *testing.T) {
 	})
 }
 
+// A process is not ready before its members have joined their groups, also while no try has failed yet.
+func TestNotJoined_UntilTheFirstJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"))
+		c := b.cluster(Options{})
+		b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.CoordinatorLoadInProgress, Count: 8})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(0, func() { expect.Equal(t, c.NotJoined(), "group g: not joined yet", "at the start") })
+		time.AfterFunc(2*rejoinBackoff, func() {
+			expect.That(t, strings.Contains(c.NotJoined(), "not joined yet: ") && strings.Contains(c.NotJoined(), "coordinator"), "after a failure: %q", c.NotJoined())
+		})
+		must.Do(t, c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {
+			defer cancel()
+			expect.Equal(t, c.NotJoined(), "", "in the group")
+		}))
+	})
+}
+
 // TestCommit_OfHundredsOfPartitionsFits: a broker refuses a commit whose metadata is larger than a batch of __consumer_offsets.
 func TestCommit_OfHundredsOfPartitionsFits(t *testing.T) {
 	const partitions = 300

@@ -21,7 +21,7 @@ import (
 // without calling work, an error that wraps ErrHeld if another process has the lock,
 // ErrUnavailable if the lock server does not answer, or ErrStuck if no
 // process has the lock and it cannot be taken. It returns ErrLost if the lock was
-// lost while work ran.
+// lost while work ran; the error also wraps ErrUnavailable if the server did not extend the lock.
 type Lock interface {
 	Hold(ctx context.Context, work func(ctx context.Context) error) error
 }
@@ -30,8 +30,10 @@ type Lock interface {
 var (
 	ErrHeld        = errors.New("another process has the lock")
 	ErrUnavailable = errors.New("the lock server is unavailable")
-	ErrStuck       = errors.New("the lock is held by no process")
-	ErrLost        = errors.New("the lock was lost")
+	// ErrRefused is wrapped beside ErrUnavailable if the server answers, and this user may not take or extend a lock.
+	ErrRefused = errors.New("this user of the lock server may not use the lock")
+	ErrStuck   = errors.New("the lock is held by no process")
+	ErrLost    = errors.New("the lock was lost")
 )
 
 // Defaults of Options.
@@ -131,7 +133,7 @@ func (o Options) keep(ctx context.Context, l *lease, stop <-chan struct{}, lose 
 			lose(err)
 			return
 		case time.Until(trusted) <= 0:
-			lose(fmt.Errorf("%w: %s could not be extended in time: %w", ErrLost, o.Key, err))
+			lose(fmt.Errorf("%w: %w: %s could not be extended in time: %w", ErrLost, ErrUnavailable, o.Key, err))
 			return
 		default:
 			timer.Reset(min(extendRetry, o.extend(), max(time.Until(trusted), 0)))

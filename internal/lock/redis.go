@@ -35,6 +35,25 @@ func refusedWrite(err error) string {
 	return ""
 }
 
+// unavailable returns the error for a Redis that took no lock, or did not extend one, because of err.
+func unavailable(err error) error {
+	if text := err.Error(); strings.Contains(text, "NOPERM ") || strings.Contains(text, "unknown command") {
+		return fmt.Errorf("%w: %w: allow the commands SET, EVAL, EVALSHA, GET, DEL and PEXPIRE: %w", ErrUnavailable, ErrRefused, err)
+	}
+	return fmt.Errorf("%w: %s%w", ErrUnavailable, refusedWrite(err), err)
+}
+
+// mayExtend returns an error if Redis would not extend a lock, such as without the right to EVAL. Otherwise each process that takes the lock would
+// lose it again. The script finds no lock of this process, and changes nothing.
+func mayExtend(ctx context.Context, mutex *redsync.Mutex) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if _, err := mutex.ExtendContext(ctx); err != nil && !errors.As(err, new(*redsync.ErrTaken)) {
+		return unavailable(err)
+	}
+	return nil
+}
+
 // stuck returns an error that wraps ErrStuck if the key never expires, or expires
 // later than any lock. No living process holds such a lock, because each process sets
 // the key together with its expiry.
@@ -58,6 +77,9 @@ func (l *Redis) stuck(ctx context.Context) error {
 func (l *Redis) Hold(ctx context.Context, work func(ctx context.Context) error) error {
 	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1),
 		redsync.WithTimeoutFactor(answerTime.Seconds()/l.o.Expiry.Seconds()))
+	if err := mayExtend(ctx, mutex); err != nil {
+		return err
+	}
 	if err := mutex.TryLockContext(ctx); err != nil {
 		if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
 			if stuck := l.stuck(ctx); stuck != nil {
@@ -65,7 +87,7 @@ func (l *Redis) Hold(ctx context.Context, work func(ctx context.Context) error) 
 			}
 			return fmt.Errorf("%w: key %s", ErrHeld, l.o.Key)
 		}
-		return fmt.Errorf("%w: %s%w", ErrUnavailable, refusedWrite(err), err)
+		return unavailable(err)
 	}
 	extend := func(ctx context.Context) error {
 		ok, err := mutex.ExtendContext(ctx)
