@@ -78,8 +78,8 @@ var (
 	ErrClosedElsewhere = ops.ErrClosedElsewhere
 	// ErrNotFound says that there is no such order, late payment or dead letter.
 	ErrNotFound = errors.New("not found")
-	// ErrNoCategory says that a call selects a category, and that the orders have none: topics.yaml has no key orders.category, or the
-	// orders are not closed in the database.
+	// ErrNoCategory says that a call selects a category, but topics.yaml maps the orders (key orders) without their category
+	// (orders.category). If a service or a Store of the program closes the orders, the category is that of their records.
 	ErrNoCategory = store.ErrNoCategory
 )
 

@@ -168,6 +168,10 @@ func TestAdmin_OfAStoreOfTheProgramPausesInTheDatabase(t *testing.T) {
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{For: time.Hour, Reason: "why"}))(t)
 	must.Get(a.Pause(t.Context(), admin.PauseRequest{Category: "tickets", For: time.Hour, Reason: "why"}))(t)
 	expect.Equal(t, len(must.Get(a.Pauses(t.Context()))(t)), 2, "pauses")
+	s.append(s.cfg.Topics.Close, s.record("order-1", "tickets"))
+	h := must.Get(a.History(t.Context(), "order-1"))(t)
+	const knows = "the service or the Store of the program that closes the orders knows its status; its record is in"
+	expect.That(t, strings.HasPrefix(h.Now.String(), knows), "%s", h.Now)
 	expect.Is(t, expect.Err(a.Verdicts(t.Context(), "order-1")), admin.ErrClosedElsewhere, "verdicts")
 	expect.Is(t, expect.Err(a.Overdue(t.Context())), admin.ErrClosedElsewhere, "overdue orders")
 }

@@ -135,6 +135,9 @@ func New(o Options) (*App, error) {
 	}
 	if db := a.conns.Store; db != nil {
 		db.UseTables(room.Tables(o.Rooms, o.Config)...)
+		if o.Store != nil && o.Config.Orders == nil {
+			db.UseOwnStore()
+		}
 		if db.Warning() != "" {
 			o.Logger.Warn(db.Warning())
 		}
@@ -170,9 +173,9 @@ func (a *App) CreateTopics(ctx context.Context) error {
 }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
-// outbox, receipts, stock_ledger, those of Options.Rooms whose keys are in topics.yaml, and the reference tables of orders unless
-// topics.yaml maps orders to tables of the shop. Several processes may call it at once. It returns an error if the database does
-// not answer or refuses a statement.
+// outboxes, receipts, pauses and the like, and those of Options.Rooms whose keys are in topics.yaml. It also creates the reference
+// tables of orders, unless topics.yaml maps orders to tables of the shop, or Options.Store is set. Several processes may call it at
+// once. It returns an error if the database does not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase

@@ -61,7 +61,7 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase
 	}
-	if err := a.checkSchema(ctx); err != nil {
+	if err := a.checkSchema(ctx); err != nil || a.conns.Store.OwnStore() {
 		return err
 	}
 	return a.checkOrders(ctx)

@@ -223,6 +223,10 @@ func (a *App) sweepSource() (sweepSource, error) {
 	if a.conns.Store == nil {
 		return nil, fmt.Errorf("%w: a sweep searches the database for overdue orders, also if a service closes them", errNoDatabase)
 	}
+	if a.conns.Store.OwnStore() {
+		return nil, fmt.Errorf("a sweep finds no order: Options.Store, a %T, lacks the methods Now and Overdue, and topics.yaml does not say "+
+			"in which table the orders are (key orders)", a.o.Store)
+	}
 	return a.conns.Store, nil
 }
 

@@ -32,7 +32,10 @@ func (a *App) buildCompensator() (part, error) {
 	}
 	var needs []room.Need
 	if a.conns.Store != nil {
-		needs = append(needs, a.needDatabase(), a.needOrders())
+		needs = append(needs, a.needDatabase())
+	}
+	if _, inDatabase := source.(*store.Store); inDatabase {
+		needs = append(needs, a.needOrders())
 	}
 	if o.Recheck, err = a.recheck(source); err != nil {
 		return part{}, err

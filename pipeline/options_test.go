@@ -63,6 +63,7 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"an unverified database":       {Options{Config: cfg, Servers: Servers{DSN: "u:secret@tcp(h)/d?tls=skip-verify"}}, Relay, "accepts any server"},
 		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", MySQL: unreachable(t)}}, Relay, "set one"},
 		"no Kafka":                     {Options{Config: cfg, Store: ownStore{}}, Closer, "Servers.Brokers"},
+		"nothing to sweep":             {Options{Config: cfg, Store: ownStore{}, Servers: Servers{MySQL: unreachable(t)}}, Compensator, "methods Now and Overdue"},
 		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN"},
 		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},

@@ -70,6 +70,7 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 			}
 		}
 	}
+	own := s.ownStore()
 	before, _ := s.Store.Schema(ctx) // Migrate says what is wrong with it
 	err := s.Store.Migrate(ctx)
 	if _, wrong := errors.AsType[*store.SchemaError](err); wrong {
@@ -91,11 +92,14 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 		return err
 	}
 	c.note(migrated(before, v))
-	if err := s.Store.CheckMapping(ctx); err != nil {
-		return findings(err)
-	}
 	done := migration{From: before.Has, To: v.Has}
-	if done.Notes, err = s.Store.MappingHints(ctx); err != nil {
+	if !own {
+		if err := s.Store.CheckMapping(ctx); err != nil {
+			return findings(err)
+		}
+		done.Notes, err = s.Store.MappingHints(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	for _, note := range done.Notes {

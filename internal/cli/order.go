@@ -87,7 +87,7 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 		}
 		fmt.Fprintf(w, ", %s\n", text.Plural(len(s.Database.Items), "line"))
 		for _, i := range s.Database.Items {
-			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, text.OneLine(i.SKU, orderclose.MaxIDBytes))
+			fmt.Fprintf(w, "  quantity %d\tof SKU %s\n", i.Quantity, text.OneLine(i.SKU, orderclose.MaxIDBytes))
 		}
 	}
 	if len(s.Timeline) > 0 {

@@ -76,7 +76,8 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 		what = append(what, e.What.String())
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox",
+	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline",
+		"quantity 2 of SKU ink came back", "still in the outbox",
 		"given up by closer: failed", "0/0 was discarded"} {
 		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
@@ -166,7 +167,9 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics, nil, false), nil) })
+	golden(t, "order", func(w io.Writer) {
+		printHistory(w, ops.NewHistory("order-17", at, db, topics, nil, ops.Closing{}), nil)
+	})
 }
 
 func TestDoubt_ImprobableDueTimesAreFound(t *testing.T) {

@@ -47,6 +47,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -332,9 +333,25 @@ func (c *common) attachKafka(s *session) {
 	}
 }
 
+// ownStoreTimeout bounds the question whether a Store of a program closes the orders.
+const ownStoreTimeout = 2 * time.Second
+
+// ownStore reports whether the tables in the database belong to a program that closes the orders by a Store of its own.
+func (s *session) ownStore() bool {
+	if s.Store == nil || s.cfg.Orders != nil || s.Store.OwnStore() {
+		return s.Store != nil && s.Store.OwnStore()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownStoreTimeout)
+	defer cancel()
+	if s.Store.OfOwnStore(ctx) {
+		s.Store.UseOwnStore()
+	}
+	return s.Store.OwnStore()
+}
+
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Checks: room.Checks(s.rooms)}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, OwnStore: s.ownStore(), Checks: room.Checks(s.rooms)}
 	if s.Kafka != nil {
 		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
 	}

@@ -198,7 +198,7 @@ func TestOrder_ShowsTheTimeline(t *testing.T) {
 	r.addOrder("closed", "order-close", due)
 	must.Get(r.store.CloseOrders(context.Background(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}))(t)
 	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"closed"}})
-	contains(t, page, "handed to the closer", "closed by pipeline", "2 of ink came back", `id="timeline"`)
+	contains(t, page, "handed to the closer", "closed by pipeline", "quantity 2 of SKU ink came back", `id="timeline"`)
 	expect.Equal(t, res.StatusCode, http.StatusOK, "status")
 	res, page = r.do(http.MethodPost, "/order", "en", url.Values{"id": {"nobody"}})
 	contains(t, page, "This order was found nowhere", "order-close:")

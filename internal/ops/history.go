@@ -30,13 +30,19 @@ type History struct {
 	// NotRead lists what could not be searched, with the reasons.
 	NotRead []string `json:"unseen"`
 
-	pays bool // the payment provider is asked before a close
+	closes Closing
+}
+
+// Closing says how orders are closed.
+type Closing struct {
+	Pays      bool // the payment provider is asked before a close
+	Elsewhere bool // by a service or a Store of the program, which has the orders
 }
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
-// topics is empty if Kafka was not asked. failure is nil if none is known. pays says that the payment provider is asked before a close.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *control.Failure, pays bool) History {
-	s := History{ID: id, At: at.UTC(), Database: database, Failure: failure, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, pays: pays}
+// topics is empty if Kafka was not asked. failure is nil if none is known.
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *control.Failure, closes Closing) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Failure: failure, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, closes: closes}
 	for _, p := range topics {
 		if p.Problem != "" {
 			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
@@ -71,6 +77,8 @@ func (s History) now() Sentence {
 	switch {
 	case o == nil && !s.Known():
 		return Sentence{say("unknown: found neither in the database nor in Kafka")}
+	case o == nil && s.closes.Elsewhere:
+		return append(Sentence{say("the service or the Store of the program that closes the orders knows its status")}, record...)
 	case o == nil:
 		return append(Sentence{say("the database has no such order")}, record...)
 	case o.Status == store.Closed && s.Database.Receipt != nil:
@@ -96,7 +104,7 @@ func (s History) now() Sentence {
 				f.Times, text.Stamp(f.Since), f.Error))
 		case f != nil:
 			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
-		case s.pays:
+		case s.closes.Pays:
 			return append(now, say("a compensator asks the payment provider, and closes it unless the provider says paid or has no answer; now: orderclose compensate"))
 		case o.Meaning != "":
 			return append(now, say("a compensator closes it, unless orders.where or orders.not_before excludes it; now: orderclose compensate"))

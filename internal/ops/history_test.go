@@ -34,9 +34,11 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		At: after(time.Hour),
 		Order: &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute),
 			ClosedAt: after(7 * time.Minute)},
-		Receipt:       &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
-		Ledger:        []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
-		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)}},
+		Receipt: &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
+		Ledger:  []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
+		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)},
+			{ID: 8, At: after(7 * time.Minute), Type: "order.paid", Webhook: true},
+			{ID: 7, At: after(7 * time.Minute), Type: "order.closed", Webhook: true, Attempts: 3, Error: "it answered 500"}},
 		LatePayments: []store.LatePayment{
 			{ID: 3, PaymentID: "pi_1", Amount: 1250, Currency: "EUR", Source: store.SourceCallback, FoundAt: after(9 * time.Minute), ResolvedAt: after(10 * time.Minute),
 				Resolution: store.Refunded, ResolvedBy: "li"},
@@ -57,7 +59,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &deadletters.Resolution{Offset: 4, How: deadletters.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Records: []Record{{Partition: 3, Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
-	s := NewHistory("a", after(time.Hour), db, topics, nil, false)
+	s := NewHistory("a", after(time.Hour), db, topics, nil, Closing{})
 	var got []string
 	for _, e := range s.Timeline {
 		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What.String())
@@ -71,8 +73,10 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
 		"07:00.000 order-close/3/9: handed to the closer; after 1 failed attempts (failed); came 2 times before it was due",
 		"07:00.000 database: closed by pipeline, 2m after it was due; after 1 failed attempts",
-		"07:00.000 database: stock: 3 of ink came back (close)",
+		"07:00.000 database: stock: quantity 3 of SKU ink came back (close)",
 		"07:00.000 database: event 9 written, and still in the outbox",
+		"07:00.000 database: event order.paid waits until the receiver of the webhook accepts it",
+		"07:00.000 database: event order.closed waits until the receiver of the webhook accepts it; sent 3 times; it was not accepted, because it answered 500",
 		"07:01.000 events/3/2: event order.closed/a published",
 		"08:00.000 order-close/3/11: handed to the closer again; lane replay; not committed yet",
 		"09:00.000 database: late payment 3 found by callback: pi_1 1250 EUR",
@@ -81,6 +85,16 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 	}
 	diff := cmp.Diff(want, got)
 	expect.That(t, diff == "" && s.Now.String() == "closed by pipeline, 2m after it was due" && s.Known(), "%q (-want +got):\n%s", s.Now, diff)
+}
+
+// The event of a close is neither in the outbox nor in the part of the topic that was read.
+func TestNew_SaysThatTheEventHasLeft(t *testing.T) {
+	db := &store.OrderHistory{Receipt: &store.ReceiptRow{Path: orderclose.PathSweep, ClosedAt: made}}
+	published := []HistoryTopic{{Kind: KindEvents, Records: []Record{{Appended: made, Event: "order.closed/a"}}}}
+	for left, topics := range map[bool][]HistoryTopic{true: nil, false: published} {
+		s := NewHistory("a", made, db, topics, nil, Closing{})
+		expect.Equal(t, strings.HasSuffix(s.Timeline[0].What.String(), "its event has left the outbox"), left, "the event has left")
+	}
 }
 
 func TestNew_SaysWhereTheOrderIs(t *testing.T) {
@@ -113,6 +127,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		want   string
 	}{
 		"nobody": {&store.OrderHistory{}, []HistoryTopic{bucket(0)}, false, "found neither in the database nor in Kafka"},
+		"elsewhere": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true,
+			"the service or the Store of the program that closes the orders knows its status; its record waits in delay_5m/3 at 17"},
 		"not in the database": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true,
 			"the database has no such order; its record waits in delay_5m/3 at 17"},
 		"paid": {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
@@ -153,13 +169,13 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"no database":    {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
 		"neither":        {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
-		s := NewHistory("a", made, c.db, c.topics, failures[what], strings.HasPrefix(what, "pays"))
+		s := NewHistory("a", made, c.db, c.topics, failures[what], Closing{Pays: strings.HasPrefix(what, "pays"), Elsewhere: what == "elsewhere"})
 		promises := strings.Contains(s.Now.String(), "in any case") && (strings.HasPrefix(what, "pays") || strings.HasPrefix(what, "pending"))
 		if s.Known() != c.known || !strings.Contains(s.Now.String(), c.want) || promises {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}, nil, false); len(s.NotRead) != 1 {
+	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}, nil, Closing{}); len(s.NotRead) != 1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 		}
 	}
 	if db != nil {
-		addDatabase(db, add)
+		addDatabase(db, eventSent(db, topics), add)
 	}
 	for _, p := range topics {
 		if p.afterClosing() {
@@ -58,8 +59,8 @@ func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 	return all
 }
 
-// addDatabase adds the events after the creation of the order.
-func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, what ...Phrase)) {
+// addDatabase adds the events after the creation of the order. sent says that the event of its close is no longer in the outbox.
+func addDatabase(db *store.OrderHistory, sent bool, add func(at time.Time, where string, what ...Phrase)) {
 	if o := db.Order; o != nil {
 		if !o.PaidAt.IsZero() {
 			add(o.PaidAt, database, say("paid"))
@@ -77,6 +78,9 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 		if r.Attempts > 0 {
 			closed = append(closed, say("after %d failed attempts", r.Attempts))
 		}
+		if sent {
+			closed = append(closed, say("its event has left the outbox"))
+		}
 		add(r.ClosedAt, database, closed...)
 	}
 	for _, l := range db.Ledger {
@@ -90,18 +94,38 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where string, wh
 		add(o.At, database, say("schedule %d written, and still in the outbox", o.ID))
 	}
 	for _, o := range db.PendingEvents {
-		add(o.At, database, say("event %d written, and still in the outbox", o.ID))
+		add(o.At, database, pendingEvent(o)...)
 	}
+}
+
+// pendingEvent says where an event waits that is not published or delivered yet.
+func pendingEvent(o store.PendingRow) []Phrase {
+	name := cmp.Or(o.Type, strconv.FormatInt(o.ID, 10))
+	switch {
+	case !o.Webhook:
+		return []Phrase{say("event %s written, and still in the outbox", name)}
+	case o.Error != "":
+		return []Phrase{say("event %s waits until the receiver of the webhook accepts it", name),
+			say("sent %d times; it was not accepted, because %s", o.Attempts, o.Error)}
+	}
+	return []Phrase{say("event %s waits until the receiver of the webhook accepts it", name)}
+}
+
+// eventSent reports whether the event of a close has left the outbox, and no topic that was read shows it: the receiver of the webhook has
+// accepted it, or it was published before the part of the topic that was read.
+func eventSent(db *store.OrderHistory, topics []HistoryTopic) bool {
+	return len(db.PendingEvents) == 0 &&
+		!slices.ContainsFunc(topics, func(t HistoryTopic) bool { return t.Kind == KindEvents && len(t.Records) > 0 })
 }
 
 func ledger(l store.LedgerRow) Phrase {
 	switch l.Kind {
 	case "ship":
-		return say("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
+		return say("stock: quantity %d of SKU %s left (%s)", l.Quantity, l.SKU, l.Kind)
 	case "release":
-		return say("stock: the event says to give back %d of %s", l.Quantity, l.SKU)
+		return say("stock: the event says to give back quantity %d of SKU %s", l.Quantity, l.SKU)
 	}
-	return say("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
+	return say("stock: quantity %d of SKU %s came back (%s)", l.Quantity, l.SKU, l.Kind)
 }
 
 // addRecords adds the records of a topic.

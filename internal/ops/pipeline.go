@@ -119,7 +119,7 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			topics = SearchTopics(ctx, reads.Log{Cluster: p.Kafka}, all, id, search)
 		}
 	}
-	h := NewHistory(id, time.Now(), database, topics, failure, p.Config.Closer.AsksPayment())
+	h := NewHistory(id, time.Now(), database, topics, failure, Closing{p.Config.Closer.AsksPayment(), p.closesElsewhere()})
 	h.NotRead = append(notRead, h.NotRead...)
 	plain := strings.TrimLeft(id, "0")
 	if !h.Known() && plain != id && plain != "" && p.Config.Orders != nil && p.Config.Orders.ID.Type == mapping.Integer {

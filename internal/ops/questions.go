@@ -158,6 +158,11 @@ func (p Pipeline) ClosesInDatabase() bool {
 // ErrClosedElsewhere says that the orders are not closed in the database, so that it does not decide.
 var ErrClosedElsewhere = errors.New("a service (closer.http.url), or a Store of the program, closes the orders: ask it")
 
+// closesElsewhere reports whether the orders are not in the database, because a service or a Store of the program has them.
+func (p Pipeline) closesElsewhere() bool {
+	return p.OwnStore || p.Config.Closer.Kind == config.KindHTTP && p.Config.Orders == nil
+}
+
 // ClosingDatabase returns the database in which orders are closed. The error is ErrClosedElsewhere, or health.ErrNoDatabase.
 func (p Pipeline) ClosingDatabase() (*store.Store, error) {
 	switch {

@@ -90,6 +90,8 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 		expect.Equal(t, r.count("SELECT COUNT(*) FROM outbox_events"), 0, "rows of outbox_events")
 		expect.Equal(t, r.now().OtherReader, 0, "another reader")
 		expect.That(t, strings.HasPrefix(r.now().First[0], "order bad: the row is no CloudEvent"), "%v", r.now().First)
+		waits := must.Get(r.OrderHistory(t.Context(), "bad"))(t).PendingEvents
+		expect.That(t, len(waits) == 1 && waits[0].Webhook && waits[0].Type == "" && waits[0].Error != "" && !waits[0].At.IsZero(), "%+v", waits)
 		stop()
 		other()
 		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 1, "events that are kept")

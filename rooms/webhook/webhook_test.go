@@ -179,6 +179,10 @@ func TestSender_ARefusedEventIsTriedForEver(t *testing.T) {
 		s := r.now()
 		expect.That(t, s.Waiting == 3 && s.Refused == 1 && s.Behind == 2 && len(s.First) == 1 && strings.HasPrefix(s.First[0], "order a: "), "%+v", s)
 		expect.That(t, strings.Contains(s.First[0], "422"), "%+v", s.First)
+		waits := must.Get(r.OrderHistory(r.Context(), "a"))(t).PendingEvents
+		must.That(t, len(waits) == 3, "orderclose order tells of %+v", waits)
+		expect.That(t, waits[0].Webhook && waits[0].Type == "order.closed" && waits[0].Attempts >= 5*20 && strings.Contains(waits[0].Error, "422") &&
+			waits[1].Error == "" && waits[1].At.After(waits[0].At.Add(-time.Second)), "%+v", waits)
 
 		section, _ := runbook.At(runbookSection)
 		statements := section.Commands("Act", "sql")

@@ -27,7 +27,7 @@ type Reader struct{ *closetx.Closer }
 // Of the shop's own tables it has only the mapped columns, and no payment time.
 type OrderHistory struct {
 	At            time.Time           `json:"at"`    // the database's clock
-	Order         *OrderRow           `json:"order"` // nil: the database has no such order
+	Order         *OrderRow           `json:"order"` // nil: the database has no such order, or no orders at all
 	Items         []ItemRow           `json:"items"`
 	Receipt       *closetx.ReceiptRow `json:"receipt"` // nil: the order has no receipt
 	Ledger        []LedgerRow         `json:"ledger"`
@@ -75,10 +75,16 @@ type LedgerRow struct {
 	At       time.Time `json:"at"`
 }
 
-// PendingRow is a row of an outbox.
+// PendingRow is a row of an outbox, or an event that waits for the receiver of the webhook.
 type PendingRow struct {
-	ID int64     `json:"id"`
-	At time.Time `json:"at"`
+	ID   int64     `json:"id"`
+	At   time.Time `json:"at"` // when it was written, or when the webhook took it
+	Type string    `json:"type,omitempty"`
+	// Webhook says that the event waits for the receiver of the webhook, Attempts how often it was sent, and Error why the last
+	// attempt that has ended has failed.
+	Webhook  bool   `json:"webhook,omitempty"`
+	Attempts int    `json:"attempts,omitempty"`
+	Error    string `json:"error,omitempty"`
 }
 
 // OrderHistory reads everything about an order. An unknown order is no error.
@@ -95,8 +101,10 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 	if history.At, err = s.NowIn(tx); err != nil {
 		return err
 	}
-	if err := s.orderAndLines(tx, id, history); err != nil {
-		return err
+	if !s.OwnStore() {
+		if err := s.orderAndLines(tx, id, history); err != nil {
+			return err
+		}
 	}
 	if err := closetx.EachReceipt(tx, []string{id}, func(_ string, r *closetx.ReceiptRow) { history.Receipt = r }); err != nil {
 		return err
@@ -114,16 +122,41 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 	if history.LatePayments, err = money.LatePayments(tx, "WHERE order_id = ? ORDER BY id", id); err != nil {
 		return err
 	}
-	for table, to := range map[string]*[]PendingRow{"outbox_events": &history.PendingEvents, "outbox_schedules": &history.PendingSchedules} {
-		// No index has the order's id: the table holds only rows that are not published yet.
-		rows, err := db.RowsOf(db.Own(tx), "SELECT id, created_at FROM "+table+" WHERE order_id = ? ORDER BY id", []any{id},
-			func(r *PendingRow) []any { return []any{&r.ID, db.TimeInto(&r.At)} })
+	return s.pending(tx, id, history)
+}
+
+// webhookRoom is the name of the room whose tables have the events that wait for the receiver of the webhook.
+const webhookRoom = "webhook"
+
+// pending reads the rows of an order in the outboxes and of the webhook.
+func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err error) {
+	// No index has the order's id: these tables hold only rows that are not published yet.
+	const events, schedules = "SELECT id, created_at, COALESCE(kind, '') FROM outbox_events", "SELECT id, created_at, '' FROM outbox_schedules"
+	for query, to := range map[string]*[]PendingRow{events: &history.PendingEvents, schedules: &history.PendingSchedules} {
+		rows, err := db.RowsOf(db.Own(tx), query+" WHERE order_id = ? ORDER BY id", []any{id},
+			func(r *PendingRow) []any { return []any{&r.ID, db.TimeInto(&r.At), &r.Type} })
 		if err != nil {
 			return err
 		}
 		*to = append(*to, rows...)
 	}
-	return nil
+	if !s.HasTables(webhookRoom) {
+		return nil
+	}
+	return db.EachRow(tx, "SELECT id, taken_ms, payload, attempts, error FROM webhook_events WHERE order_id = ? ORDER BY id", []any{id},
+		func(rows *sql.Rows) error {
+			r := PendingRow{Webhook: true}
+			var taken int64
+			var payload string
+			if err := rows.Scan(&r.ID, &taken, &payload, &r.Attempts, &r.Error); err != nil {
+				return err
+			}
+			var event struct{ Type string }
+			_ = json.Unmarshal([]byte(payload), &event) // another payload than a CloudEvent may have no type
+			r.At, r.Type = time.UnixMilli(taken).UTC(), event.Type
+			history.PendingEvents = append(history.PendingEvents, r)
+			return nil
+		})
 }
 
 // orderAndLines reads an order and its lines. With shards it reads the first table that has the order.

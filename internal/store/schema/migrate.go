@@ -101,8 +101,18 @@ func closeOf(m *mapping.Mapping) string {
 	return fmt.Sprintf("table %s, status %s, event %s", m.Orders, m.Status.From.Text, m.Event)
 }
 
+// programStore is the owner of a database in which no order is closed, because a Store of the program closes the orders.
+const programStore = "a Store of a Go program"
+
+// OfOwnStore reports whether a Store of a program closes the orders, as the program said that has migrated the database.
+func (s *Checker) OfOwnStore(ctx context.Context) bool {
+	owner, _, err := s.owner(ctx)
+	return err == nil && owner == programStore
+}
+
 // owner returns two closes: the one to which the receipts in this database belong, and the one of this program. The first is empty until
 // somebody has migrated. A table of this database has no database in front of its name, because a copy of the database may have another name.
+// A program with a Store of its own writes no receipts, so it fits each owner.
 func (s *Checker) owner(ctx context.Context) (owner, own string, err error) {
 	own = closeOf(s.Q.M)
 	var here string
@@ -112,6 +122,9 @@ func (s *Checker) owner(ctx context.Context) (owner, own string, err error) {
 	if here != "" {
 		here = "table " + here + "."
 		owner, own = strings.Replace(owner, here, "table ", 1), strings.Replace(own, here, "table ", 1)
+	}
+	if s.OwnStore() {
+		own = cmp.Or(owner, programStore)
 	}
 	return owner, own, err
 }

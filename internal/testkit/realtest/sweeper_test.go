@@ -65,7 +65,7 @@ func (r *rig) deletedProduct() {
 	r.until("the order is closed", func() bool { return r.count("SELECT COUNT(*) FROM orders WHERE id = 'stuck' AND status = 2") == 1 })
 	r.heldStock()
 	r.exec(strings.TrimSuffix(remove, ";"))
-	if out, _ := r.cli("order", "stuck"); !strings.Contains(out, "2 of deleted came back (close)") {
+	if out, _ := r.cli("order", "stuck"); !strings.Contains(out, "quantity 2 of SKU deleted came back (close)") {
 		r.t.Errorf("orderclose order prints\n%s", out)
 	}
 }

@@ -22,6 +22,7 @@ var schemaPromises = []promise[shop]{
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty | Settings},
 	{name: "TablesOfRoomsAreMigratedAndChecked", test: tablesOfRooms, tags: Dialect | Empty},
 	{name: "ATableThatARoomDidNotCreateIsRefused", test: foreignTableOfRoom, tags: Dialect | Empty},
+	{name: "AStoreOfTheProgramGetsNoTablesOfOrders", test: ownStore, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},
 	{name: "ActionsOfOperatorsAreKept", test: keepsActions, tags: Dialect},
 }
@@ -58,6 +59,24 @@ func secondClose(t *testing.T, s *shop) {
 			s.exec("UPDATE orderclose_schema SET owner = ? WHERE owner IS NOT NULL", other)
 		}
 	}
+}
+
+// A program with a Store of its own fits each owner. Others learn from the owner that the orders are not in this database.
+func ownStore(t *testing.T, s *shop) {
+	s.UseOwnStore()
+	s.must(s.Migrate(t.Context()))
+	s.must(s.Migrated(t.Context()))
+	expect.That(t, s.OfOwnStore(t.Context()), "the database does not say that a Store of a program closes the orders")
+	for _, table := range []string{"orders", "order_items", "stock"} {
+		_, err := s.DB().ExecContext(t.Context(), "SELECT * FROM "+table)
+		expect.That(t, err != nil, "a program that has no orders in the database gets the table %s", table)
+	}
+	s.exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('b-1', '{}', ?)", s.time(s.now()))
+	h := must.Get(s.OrderHistory(t.Context(), "b-1"))(t)
+	expect.That(t, h.Known() && h.Order == nil && len(h.PendingEvents) == 1 && h.PendingEvents[0].Type == "order.closed", "%+v", h)
+	s.exec("UPDATE orderclose_schema SET owner = 'table orders, status 0, event order.closed' WHERE owner IS NOT NULL")
+	s.must(s.Migrated(t.Context()))
+	expect.That(t, !s.OfOwnStore(t.Context()), "the tables of a shop are taken for those of a Store of a program")
 }
 
 // A newer program has added a table. Then a step follows with which this program cannot work.

@@ -24,6 +24,7 @@ type Handle struct {
 	DSNWarning string // what Warning returns
 	// Mapped says that the orders are in the shop's own tables, which Migrate does not create.
 	Mapped      bool
+	ownStore    atomic.Bool              // see UseOwnStore
 	OrdersAt    func(path string) string // Options.OrdersAt; may be nil
 	MaxIdle     int                      // idle connections of the pool; 0: Open did not create the pool
 	AnswerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
@@ -56,6 +57,12 @@ func (s *Handle) MapOrders(orders *mapping.Mapping, pipeline string, delays orde
 	s.UseDelays(delays)
 	return err
 }
+
+// UseOwnStore says that a Store of the program has the orders. Then Migrate creates no tables of orders.
+func (s *Handle) UseOwnStore() { s.ownStore.Store(true) }
+
+// OwnStore reports whether UseOwnStore was called.
+func (s *Handle) OwnStore() bool { return s.ownStore.Load() }
 
 // Close closes the connections.
 func (s *Handle) Close() error { return s.DB().Close() }

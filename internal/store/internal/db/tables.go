@@ -106,6 +106,12 @@ func (s *Handle) UseTables(rooms ...migrations.Tables) {
 	}
 }
 
+// HasTables reports whether UseTables has added the tables of a room.
+func (s *Handle) HasTables(room string) bool {
+	_, has := s.rooms.Load(room)
+	return has
+}
+
 // Steps returns the steps of the core, and then those of rooms.
 func (s *Handle) Steps() ([]migrations.Step, error) {
 	var rooms []migrations.Tables
@@ -113,7 +119,7 @@ func (s *Handle) Steps() ([]migrations.Step, error) {
 		rooms = append(rooms, tables.(migrations.Tables))
 	}
 	slices.SortFunc(rooms, func(a, b migrations.Tables) int { return cmp.Compare(a.Room, b.Room) })
-	return Steps(s.Dialect.Name, s.Mapped, rooms)
+	return Steps(s.Dialect.Name, s.Mapped || s.OwnStore(), rooms)
 }
 
 func Steps(d DialectName, mapped bool, rooms []migrations.Tables) (all []migrations.Step, err error) {
