@@ -61,10 +61,11 @@ const DefaultTargetLatency = 250 * time.Millisecond
 // longest timeout of a request.
 const ServiceTargetLatency = 3 * time.Second
 
-// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has.
+// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has, and of Options.Skews.
 type (
 	Log   = partition.Log
 	Clock = clock.Clock
+	Skews = clock.Skews
 )
 
 // Store closes orders. A Store may also have these methods:
@@ -126,6 +127,8 @@ type Options struct {
 	// Clock measures by its Now how long an order waits in memory. By its Database relays release records, so the release times of
 	// retries and of orders that came too early are computed from it. Default: all times are those of this machine.
 	Clock *clock.Clock
+	// Skews compares the creation times of orders with when their first records were appended. Default: they are not compared.
+	Skews *clock.Skews
 	// Category returns the label value for an order's category in the metric of lateness. Each
 	// value adds a histogram, so it must return few. Several goroutines call it at once. Default: all
 	// orders have the value "default".

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -59,7 +60,15 @@ func (h *handler) read(r wire.RawRecord) {
 		h.loop.DeadLetterUnreadable(r, err)
 		return
 	}
+	h.compareClocks(e.record, r.AppendedAt())
 	h.buffer.add(e)
+}
+
+// compareClocks looks for a creation time after the append. One long before it says nothing here: most records have waited in a bucket.
+func (h *handler) compareClocks(r wire.Record, appended time.Time) {
+	if r.Order.CreatedAt.After(appended) && r.IsFirst() {
+		h.o.Skews.Compare(clock.AtCloser, r.Order, appended)
+	}
 }
 
 // End implements partition.Handler.

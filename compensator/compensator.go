@@ -23,6 +23,7 @@
 //	turn.go         one turn: news, older orders, rests that have ended
 //	pause.go        pauses of all closing, or of a category
 //	read.go         reads of due times, which are bounded in rows and time
+//	newest.go       compares the creation times of new orders with the database's clock
 //	pass.go         the position of the pass, and when the next one begins
 //	page.go         pages of orders that are closed together
 //	silent.go       a page on which the store gives no verdict
@@ -45,6 +46,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/lock"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/retry"
@@ -94,8 +96,9 @@ type SweepLog interface {
 	EndSweep(ctx context.Context, pipeline string, begin time.Time, state string, took time.Duration) error
 }
 
-// The types of what a Reader, a SweepLog and Options.Leases take and return.
+// The types of what a Reader, a SweepLog and Options.Leases take and return, and of Options.Skews.
 type (
+	Skews         = clock.Skews
 	LeaseDatabase = lock.Database
 	Window        = overdue.Window
 	Begin         = overdue.Begin
@@ -125,7 +128,9 @@ type Options struct {
 	Every    time.Duration // time from the begin of a turn to that of the next; default 5 s. A failed turn is repeated after 5 s
 	PageSize int           // orders per transaction, at most; default: a tenth of Rate, so that a slow loop is even, and DefaultPageSize at most
 	// Rate limits the orders per second that the loop tries. Default DefaultRate; negative: no limit.
-	Rate    int
+	Rate int
+	// Skews compares the creation times of new orders with the clock of the database, if Reader has them. Default: they are not compared.
+	Skews   *Skews
 	Recheck *Recheck // how the payment provider is asked again about closed orders; nil: it is not
 	// Record keeps a record of each period and of each pass by hand, such as in the control topic. A turn, and a process that stops, wait for it
 	// for a second at most. Default: nowhere.

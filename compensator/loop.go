@@ -35,6 +35,7 @@ type loop struct {
 	pass       pass            // over all overdue orders
 	ahead      time.Duration   // of the database's clock, by the last turn
 	skipped    time.Time       // the due time of the oldest order that news have left to the next pass; zero: none
+	newest     look            // at the newest unpaid orders
 	rests      rests           // what was tried, and is found again
 	pauses     []pausing.Pause // at the last turn, also those that have ended
 	paused     pausesOn        // at the last turn

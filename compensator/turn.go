@@ -45,6 +45,9 @@ func (t *turn) before(d time.Duration) bool { return time.Since(t.began) < d }
 // closed keeps nothing new waiting.
 func (t *turn) run(ctx context.Context) error {
 	err := t.begin(ctx)
+	if err == nil {
+		t.compareClocks(ctx)
+	}
 	if err == nil && !t.quiet {
 		err = t.askNews(ctx)
 	}

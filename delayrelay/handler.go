@@ -60,7 +60,11 @@ func (h *handler) Handle(f wire.Fetched) {
 	h.ready = f.Records[:0]
 	for i := range f.Records {
 		r := &f.Records[i]
-		switch release, err := v.plan(r); {
+		release, err := v.plan(r)
+		if err == nil {
+			h.compareClocks(r)
+		}
+		switch {
 		case err != nil:
 			h.loop.DeadLetterUnreadable(*r, err) //mutant:unreadable-dropped
 		case release <= v.now.UnixMilli():

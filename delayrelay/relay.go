@@ -9,6 +9,7 @@
 // may be due soon, and keeps them in a heap by release time (window.go). At a release time it appends the record (forward.go). The offset is
 // committed only after the ack. Hops are appended beside the loop, so that they do not delay due records. Pure functions say when to read on, and
 // where each record goes (decide.go). Heartbeats have their own goroutine, so a loop may sleep for long.
+// skew.go compares the clocks of those who created the orders with the brokers'.
 //
 // A record is forwarded at least once, and never before it is due by the database's clock, as Options.Clock knows it.
 package delayrelay
@@ -35,10 +36,11 @@ const Stage = "relay"
 // which a relay reads ahead.
 const DefaultWindowBytes = 256 << 20
 
-// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has.
+// The types of Options.Log and Options.Clock, which pipeline.Host.Connections has, and of Options.Skews.
 type (
 	Log   = partition.Log
 	Clock = clock.Clock
+	Skews = clock.Skews
 )
 
 // Options of a Relay. Log, Buckets, Group, CloseTopic, and DeadLetterTopic are required. Zero values of the others have a meaning.
@@ -55,6 +57,8 @@ type Options struct {
 	// should then exit and be restarted by its supervisor. Default: panic.
 	OnHang func(why string)
 	Clock  *clock.Clock // a record is due by its Database; default: all times are those of this machine
+	// Skews compares the creation times of orders with when their first records were appended. Default: they are not compared.
+	Skews  *clock.Skews
 	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer

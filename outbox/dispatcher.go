@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,8 +55,11 @@ type (
 	Backlog = wire.OutboxBacklog
 )
 
-// Log is the type of Options.Log, which pipeline.Host.Connections has.
-type Log = send.KeyedSender
+// The types of Options.Log, which pipeline.Host.Connections has, and of Options.Skews.
+type (
+	Log   = send.KeyedSender
+	Skews = clock.Skews
+)
 
 // Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
@@ -74,9 +78,11 @@ type Options struct {
 	Kafka           send.KeyedSender // Kafka of pipeline.Host.Connections
 	Kinds           []Kind           // at most one for each outbox
 	DeadLetterTopic string
-	Batch           int          // maximum of rows per transaction; default DefaultBatch
-	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
-	Logger          *slog.Logger // default: warnings and errors, to slog.Default
+	Batch           int // maximum of rows per transaction; default DefaultBatch
+	InFlight        int // maximum of batches of one kind at once; default DefaultInFlight
+	// Skews compares the creation times of scheduled orders with when their rows were inserted. Default: they are not compared.
+	Skews  *Skews
+	Logger *slog.Logger // default: warnings and errors, to slog.Default
 	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it. Default: no metrics.
 	Registerer prometheus.Registerer
 	// TracerProvider makes the spans of traced orders. Default: no spans.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -44,8 +45,26 @@ func (w *worker) publish(ctx context.Context, b *rowBatch) {
 		}
 		b.err = cmp.Or(sent.Err, b.err)
 	})
+	w.compareClocks(b)
 	if len(b.refused) > 0 {
 		w.writeDeadLetters(ctx, b)
+	}
+}
+
+// compareClocks compares the clocks of those who wrote the published rows with that of the database.
+func (w *worker) compareClocks(b *rowBatch) {
+	if w.o.Skews == nil || w.kind.outbox != wire.ScheduleOutbox {
+		return
+	}
+	published := setOf(b.done)
+	for _, row := range b.rows {
+		created, ok := wire.QuickCreated(row.Payload)
+		if !published[row.ID] || ok && clock.Agree(created, row.Created) {
+			continue
+		}
+		if o, err := row.Order(); err == nil {
+			w.o.Skews.Compare(clock.AtOutbox, o, row.Created)
+		}
 	}
 }
 

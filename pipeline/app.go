@@ -83,6 +83,7 @@ type App struct {
 	conns    Connections
 	own      Connections  // conns, if New made them
 	clock    *clock.Clock // relays, closers and compensators keep it
+	skews    *clock.Skews // what the roles know of the clocks of checkouts
 	metrics  *appMetrics
 	ready    readiness
 
@@ -117,7 +118,7 @@ func New(o Options) (*App, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	a := &App{clock: clock.New(o.Now)}
+	a := &App{clock: clock.New(o.Now), skews: clock.NewSkews(o.Config.Delays)}
 	a.life, a.endLife = context.WithCancel(context.Background())
 	a.gatherer, _ = o.Registerer.(prometheus.Gatherer)
 	var err error
@@ -265,6 +266,7 @@ func (a *App) watches(roles []Role) []watch {
 	return []watch{
 		{kafka && slices.ContainsFunc(roles, a.requiresKafka), a.guard},
 		{kafka && (has(Relay) || closes), a.keepClock},
+		{has(Relay) || has(Outbox) || closes, a.watchSkews},
 		{kafka && slices.ContainsFunc(roles, a.usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {

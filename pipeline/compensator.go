@@ -102,6 +102,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 		Category:   a.category,
 		OnHang:     a.o.OnHang,
 		Registerer: a.o.Registerer,
+		Skews:      a.skews,
 	}
 	if a.alone {
 		o.Every = cmp.Or(a.o.SweepEvery, DefaultSweepEvery)

@@ -9,6 +9,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/httpcall"
@@ -24,7 +25,8 @@ type appMetrics struct {
 	reminderLate      prometheus.Histogram
 	refused, payments *prometheus.CounterVec
 
-	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, clockOffset, delay, deadLetters, overdue *prometheus.GaugeVec
+	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, delay, deadLetters, overdue *prometheus.GaugeVec
+	clockOffset, producerClock, producerOrders                                                               *prometheus.GaugeVec
 
 	reloaded, waitingUnseen, remindersDone prometheus.Gauge
 
@@ -63,6 +65,10 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"1 while closing is paused, of all orders or of a category; 0 otherwise.", "orders"),
 		clockOffset: f.GaugeVec("clock_offset_seconds",
 			"By how much the clock by which orders are due, the database's or without one the brokers', is ahead of this machine's.", "against"),
+		producerClock: f.GaugeVec("producer_clock_ahead_seconds",
+			"By how much the clock is ahead that writes the creation times of new orders, negative if it is behind, by the part that compared it "+
+				"with the database's or the brokers' clock; 0 if nothing is wrong. The worst of the last five minutes.", "seen_by"),
+		producerOrders: f.GaugeVec("producer_clock_orders", "Orders that were created by the wrong clock of producer_clock_ahead_seconds.", "seen_by"),
 		delay: f.GaugeVec("delay_seconds",
 			"The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
 		deadLetters: f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
@@ -88,9 +94,24 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
 		m.PaymentAnswers(a, 0) // a series must exist at 0, or its first increase is not seen
 	}
+	m.Skews(nil)
 	m.Paused(nil)
 	m.ConfigReloaded(true) // the process started with a valid file
 	return m, f.Err()
+}
+
+// Skews sets by how much clocks of checkouts are wrong.
+func (m *appMetrics) Skews(found []clock.Skew) {
+	for _, place := range clock.Places() {
+		var worst clock.Skew
+		for _, s := range found {
+			if s.Place == place && s.Ahead.Abs() > worst.Ahead.Abs() {
+				worst = s
+			}
+		}
+		m.producerClock.WithLabelValues(place).Set(worst.Ahead.Seconds())
+		m.producerOrders.WithLabelValues(place).Set(float64(worst.Orders))
+	}
 }
 
 // breakerValues are the values of the gauge for the states of a circuit breaker.

@@ -4,6 +4,8 @@
 // other clock until its context ends. The time is that of this machine's monotonic clock plus the last offset, so nothing happens
 // early when somebody sets the clock of the machine. Before the first measurement it is the time of this machine.
 //
+// Skews (skew.go) finds those who create orders by a wrong clock.
+//
 // A close compares the database's clock in its own transaction. So a wrong offset makes no order early: a closer sends early records
 // back, and the compensator closes the orders of records that are late.
 package clock

@@ -8,6 +8,7 @@
 //	problem.go     says what is wrong with a record that cannot be read
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
 //	partition.go   what reading and appending a partition takes and returns
+//	created.go     the creation time of an order, and whether a record is its first
 //	commit.go      the metadata of a commit
 //	limits.go      due times that cannot be right
 //	resend.go      the copy of a record for a replay or redrive

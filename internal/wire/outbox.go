@@ -18,6 +18,7 @@ type OutboxRow struct {
 	ID      int64  // rises in the order of inserts; rows may become visible in another order
 	OrderID string // the key of the row's record
 	Payload []byte
+	Created time.Time // when the row was inserted, by the database's clock
 	// Traceparent is the W3C trace context of an event; "" if there is none. A schedule has it in its payload.
 	Traceparent string
 }

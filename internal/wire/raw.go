@@ -37,6 +37,13 @@ func (r RawRecord) Key() []byte {
 	return b.VarintBytes()
 }
 
+// Value returns the value of the record, or nil. It shares the body's memory.
+func (r RawRecord) Value() []byte {
+	b := kbin.Reader{Src: r.Body}
+	b.VarintBytes() // the key
+	return b.VarintBytes()
+}
+
 // Header returns the value of the last header with that name, or nil. It shares the body's memory.
 func (r RawRecord) Header(name string) (value []byte) {
 	b := kbin.Reader{Src: r.Body}

@@ -69,11 +69,11 @@ func (d *dispatch) withLocks(ctx context.Context, limit int,
 }
 
 func (d *dispatch) read(tx *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
-	query := "SELECT id, order_id, payload FROM " + d.table + " WHERE id > ? ORDER BY id LIMIT ?" + lock
+	query := "SELECT id, order_id, payload, created_at FROM " + d.table + " WHERE id > ? ORDER BY id LIMIT ?" + lock
 	var all []wire.OutboxRow
 	err := db.EachRow(tx, query, []any{d.after, limit}, func(rows *sql.Rows) error {
 		var r wire.OutboxRow
-		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload)
+		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload, db.TimeInto(&r.Created))
 		if err == nil && d.box == wire.EventOutbox {
 			r.Payload, r.Traceparent = closetx.ExpandTraced(r.OrderID, r.Payload) //mutant:short-payload-published
 		}

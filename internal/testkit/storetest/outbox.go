@@ -112,6 +112,8 @@ func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	want(t, "the first", s.dispatch(3, func([]int64) []int64 { return []int64{1, 3} }), []int64{1, 2, 3})
 	want(t, "what is left", s.dispatch(9, none), []int64{2, 4, 5})
 	must.Get(s.Dispatch(t.Context(), wire.EventOutbox, 0, 1, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+		expect.That(t, s.now().Sub(rows[0].Created).Abs() <= time.Minute, "the row was inserted at %v", rows[0].Created)
+		rows[0].Created = time.Time{}
 		want(t, "row", rows, []wire.OutboxRow{{ID: 2, OrderID: "o2", Payload: []byte(`{"n":2}`)}})
 		return nil
 	}))(t)
