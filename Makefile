@@ -7,8 +7,8 @@ MODULES := dev/bench dev/bench/peers deploy/consoletest deploy/grafana deploy/ku
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
-demo serve unit test test-all race test-ops test-upgrade test-connectors race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
+demo serve unit test test-all race test-ops test-upgrade test-connectors test-old-servers race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas test-old-servers race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-connectors: ## the role intake with real connectors of Debezium, in a worke
 
 test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
 	@deploy/native/test-kafkas.sh $(ARGS)
+
+test-old-servers: ## the suite of the store, and the shops, on the older MariaDB and MySQL that install.sh gets with OLD_SERVERS=1; two minutes
+	env -u ORDERCLOSE_DB_DSN -u ORDERCLOSE_MYSQL_DSN OLD_SERVERS=1 REQUIRE_REAL=1 PACKAGES='./internal/store/... ./examples/...' deploy/native/test.sh $(ARGS)
 
 race-payments: ## 10,000 orders (RACE_PAYMENTS=3000: so many) that are paid within half a second of their close, on one database after the other and a faulty provider, judged by database and ledger; four minutes each
 	RING=all RACE_PAYMENTS=$(or $(RACE_PAYMENTS),10000) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestReal_PaymentsRaceWithTheClose$$' -parallel 1 -v $(ARGS)

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -157,6 +158,18 @@ func secrets(t *testing.T) string {
 func content(t *testing.T, name string) string {
 	t.Helper()
 	return string(must.Get(os.ReadFile(name))(t))
+}
+
+// Files that were in the folder keep their modes, and a folder that others can enter gets no secrets.
+func TestSecrets_OfOthersStayPrivate(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	must.Do(t, errors.Join(os.WriteFile(other, nil, 0o600), os.Chmod(dir, 0o755)))
+	out, err := exec.Command("compose/secrets.sh", dir).CombinedOutput()
+	expect.That(t, err != nil && strings.Contains(string(out), "chmod 700") && len(must.Get(os.ReadDir(dir))(t)) == 1, "in a folder that is open: %v %s", err, out)
+	must.Do(t, os.Chmod(dir, 0o700))
+	out, err = exec.Command("compose/secrets.sh", dir).CombinedOutput()
+	expect.That(t, err == nil && must.Get(os.Stat(other))(t).Mode() == 0o600, "the other file, %v: %v %s", must.Get(os.Stat(other))(t).Mode(), err, out)
 }
 
 // A second run of secrets.sh changes nothing, and git ignores what it creates. A service has the secrets that it reads, and no others.

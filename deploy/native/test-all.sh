@@ -29,6 +29,7 @@ module payments closer/payment internal/httpcall internal/signature
 module pgxtx
 part connectors 'make test-connectors' 'deploy/native/debezium*' rooms/intake
 part without 'make without' room rooms
+part old-servers 'make test-old-servers' deploy/native/{install,lib,mariadb,mysql}.sh internal/store internal/testkit/storetest
 part upgrade 'make test-upgrade' internal/{config,control,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
 part mutants 'make mutants' internal/testkit/mutants
 part deploy/consoletest 'make test-console' deploy/consoletest cmd/orderclose-dev internal/console pipeline/webconsole
@@ -84,7 +85,7 @@ if [[ ${1-} == changed ]]; then
   echo "since $since, parts whose files have changed: ${some[*]}"
   lane 0 "${some[@]}" &
 else
-  limit=14400 waiting=(scenarios game-day upgrade connectors) busy=(lint chaos race)
+  limit=14400 waiting=(scenarios old-servers game-day upgrade connectors) busy=(lint chaos race)
   [[ ! $(git status --porcelain) ]] || fail "the result is that of a commit, and git status names files that are not committed"
   for name in "${parts[@]}"; do [[ " ${waiting[*]} " == *" $name "* ]] || busy+=("$name"); done
   # What mostly waits for servers runs beside what keeps the processors busy. A server that gets no processor for seconds fails its tests.
