@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -247,6 +249,33 @@ func TestMySQL_HintsNameAnOptimisticLockThatNoCloseChanges(t *testing.T) {
 			notes := hintsOf(t, dsn, m)
 			said := strings.Contains(notes, "not every close changes the column update_time")
 			expect.That(t, said == (name != "lock"), "%s: %q", name, notes)
+		}
+	})
+}
+
+// MySQL 9.7 and newer can fire the triggers of tables whose rows a foreign key changes. A close changes the status, and no key.
+func TestMySQL_TriggersOfCascadesAreNamed(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		dsn := ownDatabase(t)
+		s := openHidden(t, dsn)
+		var name, value string
+		has := s.DB().QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'enable_cascade_triggers'").Scan(&name, &value) == nil
+		for _, statement := range []string{
+			"ALTER TABLE t_order ADD UNIQUE KEY both_columns (id, state)",
+			"CREATE TABLE copies (id BIGINT, state INT, FOREIGN KEY (id, state) REFERENCES t_order (id, state) ON UPDATE CASCADE)",
+			"CREATE TABLE parcels (id BIGINT, FOREIGN KEY (id) REFERENCES t_order (id) ON UPDATE CASCADE)",
+			"CREATE TRIGGER copied BEFORE UPDATE ON copies FOR EACH ROW SET NEW.id = NEW.id",
+			"CREATE TRIGGER sent BEFORE UPDATE ON parcels FOR EACH ROW SET NEW.id = NEW.id",
+		} {
+			exec(t, s.DB(), statement)
+		}
+		for _, on := range []bool{false, has} {
+			with := must.Get(mysql.ParseDSN(dsn))(t)
+			if on {
+				with.Params = map[string]string{"enable_cascade_triggers": "1"}
+			}
+			got := hintsOf(t, with.FormatDSN(), hiddenShop())
+			expect.That(t, strings.Contains(got, "the triggers of table t_order: copied;") == on && !strings.Contains(got, "sent"), "on %v: %s", on, got)
 		}
 	})
 }

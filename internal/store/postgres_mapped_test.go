@@ -272,9 +272,15 @@ func hintsNameTriggersAndOptimisticLocks(t *testing.T) {
 		`CREATE TABLE held_level () INHERITS ("stockLevel")`,
 		"CREATE TRIGGER held_touch BEFORE UPDATE ON held_level FOR EACH ROW EXECUTE FUNCTION touch()",
 		`CREATE RULE level_kept AS ON UPDATE TO "stockLevel" DO INSTEAD NOTHING`,
-		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`)
+		`INSERT INTO "order" (id, state) VALUES (gen_random_uuid(), 'PAID'), (gen_random_uuid(), 'PAID')`,
+		`ALTER TABLE "order" ADD UNIQUE (id, state)`,
+		`CREATE TABLE copies (id uuid REFERENCES "order" ON UPDATE CASCADE, state "OrderStatus", `+
+			`FOREIGN KEY (id, state) REFERENCES "order" (id, state) ON UPDATE CASCADE)`,
+		`CREATE TABLE parcels (id uuid REFERENCES "order" ON UPDATE CASCADE)`,
+		"CREATE TRIGGER copied BEFORE UPDATE ON copies FOR EACH ROW EXECUTE FUNCTION touch()",
+		"CREATE TRIGGER sent BEFORE UPDATE ON parcels FOR EACH ROW EXECUTE FUNCTION touch()")
 	hints := must.Get(s.MappingHints(t.Context()))(t)
-	for _, want := range []string{"fires the triggers of table order: order_touch; make", "table stockLevel: held_touch, level_kept; make",
+	for _, want := range []string{"fires the triggers of table order: copied, order_touch; make", "table stockLevel: held_touch, level_kept; make",
 		"not every close changes the column updated_at",
 		`no order has the status "PENDING"`} {
 		expect.That(t, strings.Contains(strings.Join(hints, "\n"), want), "%q; want %q", hints, want)

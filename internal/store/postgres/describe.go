@@ -38,7 +38,9 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 		t.Indexes, err = describeIndexes(tx, f.OID)
 	}
 	if err == nil { // 16: it fires on UPDATE, as a rule of the type 2
-		err = tx.Raw("WITH RECURSIVE written AS (SELECT ?::oid AS id UNION SELECT inhrelid FROM pg_inherits JOIN written ON inhparent = id)"+
+		err = tx.Raw("WITH RECURSIVE links AS (SELECT inhparent AS from_id, inhrelid AS to_id FROM pg_inherits"+
+			" UNION ALL SELECT tgrelid, tgconstrrelid FROM pg_trigger g WHERE "+cascades+
+			"), written AS (SELECT ?::oid AS id UNION SELECT to_id FROM links JOIN written ON from_id = id)"+
 			" SELECT tgname FROM pg_trigger JOIN written ON tgrelid = id WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 16 <> 0"+
 			" UNION SELECT rulename FROM pg_rewrite JOIN written ON ev_class = id WHERE ev_type = '2' ORDER BY 1", f.OID).Scan(&t.Triggers).Error
 	}
@@ -49,8 +51,15 @@ func Describe(tx *gorm.DB, schema, table string) (t mapping.Table, ok bool, err 
 const rowSecurityQuery = "SELECT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 	" WHERE n.nspname = COALESCE(NULLIF(?, ''), current_schema()) AND c.relname = ?"
 
+// cascades is the condition of a row g of pg_trigger that changes the rows of another table, by a foreign key to columns that are no primary key. That
+// table may have triggers.
+const cascades = `g.tgfoid IN ('"RI_FKey_cascade_upd"'::regproc, '"RI_FKey_setnull_upd"'::regproc, '"RI_FKey_setdefault_upd"'::regproc)` +
+	" AND NOT EXISTS (SELECT 1 FROM pg_constraint k JOIN pg_index i ON i.indrelid = g.tgrelid AND i.indisprimary" +
+	" WHERE k.oid = g.tgconstraint AND k.confkey <@ i.indkey::int2[])"
+
 // CountTriggers writes an expression: how many of the tables may end with other rows than a statement wrote. Such a table has a trigger of the user,
-// a trigger that runs in the commit, a rule, a partition or an heir. A partition or an heir may have triggers of its own, and the unique index of a
+// a trigger that runs in the commit, a rule, a partition or an heir, or a foreign key cascades from it. A partition, an heir or the table of the foreign
+// key may have triggers of its own, and the unique index of a
 // table does not cover its heirs. The expression reads one row of the catalog for each table.
 func CountTriggers(tables []string) string {
 	ids := make([]string, len(tables))
@@ -58,7 +67,7 @@ func CountTriggers(tables []string) string {
 		ids[i] = "to_regclass('\"" + strings.ReplaceAll(name, ".", "\".\"") + "\"')"
 	}
 	return "(SELECT COUNT(*) FROM pg_class c WHERE c.oid IN (" + strings.Join(ids, ", ") + ") AND (c.relhasrules OR c.relhassubclass OR c.relhastriggers" +
-		" AND EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = c.oid AND (tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D'))))"
+		" AND EXISTS (SELECT 1 FROM pg_trigger g WHERE tgrelid = c.oid AND (tginitdeferred OR NOT tgisinternal AND tgenabled <> 'D' OR " + cascades + "))))"
 }
 
 // HidesReceipts is an expression: whether row-level security may hide rows that tell what became of a payment. The order's own row may be

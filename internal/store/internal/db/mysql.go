@@ -122,13 +122,23 @@ func describeTable(tx *gorm.DB, database, table string) (t mapping.Table, ok boo
 	if t.Indexes, err = describeIndexes(tx, args); err != nil {
 		return t, false, err
 	}
-	err = tx.Raw("SELECT trigger_name FROM information_schema.triggers"+
-		" WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name", t.Schema, t.Name).Scan(&t.Triggers).Error
+	err = tx.Raw(triggersQuery, t.Schema, t.Name).Scan(&t.Triggers).Error
 	if err == nil && len(t.Triggers) == 0 {
 		err = tx.Raw(triggersUnread, t.Schema, t.Schema, t.Name).Row().Scan(&t.TriggersUnread)
 	}
 	return t, err == nil, err
 }
+
+// triggersQuery reads the triggers that an UPDATE of a table fires. MySQL 9.7 and newer fire those of the tables with a foreign key to it that cascades,
+// if enable_cascade_triggers says so. A close changes no primary key.
+const triggersQuery = "SELECT trigger_name FROM information_schema.triggers JOIN (SELECT ? AS at, ? AS name) AS oc_table" +
+	" WHERE event_manipulation = 'UPDATE' AND (event_object_schema = at AND event_object_table = name" +
+	" /*!90700 OR @@enable_cascade_triggers AND EXISTS (SELECT 1 FROM information_schema.referential_constraints r" +
+	" JOIN information_schema.key_column_usage k USING (constraint_schema, constraint_name)" +
+	" WHERE r.unique_constraint_schema = at AND r.referenced_table_name = name AND r.update_rule IN ('CASCADE', 'SET NULL')" +
+	" AND r.constraint_schema = event_object_schema AND r.table_name = event_object_table AND NOT EXISTS (SELECT 1 FROM information_schema.statistics" +
+	" WHERE table_schema = at AND table_name = name AND index_name = 'PRIMARY' AND column_name = k.referenced_column_name)) */)" +
+	" ORDER BY trigger_name"
 
 // executedTriggers is Dialect.Triggers of MariaDB: how many triggers this connection has executed. It costs a fifth of looking up the
 // triggers of each table, which waits for the other transactions on it. On MySQL it is 1: nothing tells there, so each close looks at the stock.
