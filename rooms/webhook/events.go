@@ -43,6 +43,7 @@ type outcome struct {
 	wait  time.Duration // until the next attempt, at least
 	works bool          // the receiver accepts events, or refuses this one
 	fails bool          // the receiver may accept no event
+	took  time.Duration // until the answer
 }
 
 // step is what one transaction has done.

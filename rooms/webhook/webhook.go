@@ -21,8 +21,10 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +39,11 @@ const (
 	// in a row that say nothing about the event, it sends one every probeEvery. Of a receiver that fails for four of ten orders, 16 in a row
 	// practically never fail, but five do every two minutes.
 	parallel, probeEvery = 16, 2 * time.Second
+	// A request that runs for longer than slowAfter, and slowTimes the median of the last answers, gives its place to another one, so that a receiver that
+	// hangs for some events gets the others. Of such requests a process has maxSlow; when there are more, the oldest ends.
+	slowAfter, slowTimes, maxSlow = time.Second, 4, 48
+	// keepAnswers is how many answers count for the median.
+	keepAnswers = 31
 	// leaseMargin is how much longer than requestTimeout nobody else sends its event: the time to mark it.
 	leaseMargin = 10 * time.Second
 	// pollInterval is the time between two looks for new events. The time between two measurements is ten times as long.
@@ -46,19 +53,43 @@ const (
 	// An event that was not accepted waits for firstWait, and then for twice as long each time, up to longestWait.
 	firstWait, longestWait = 5 * time.Second, time.Hour
 	// longestPause bounds the time between two requests. A receiver may ask for it, but must not have worked for as long: otherwise some orders
-	// may be the reason. It is also the wait of an event after 410, and bounds the waits while the receiver fails, so that the events go soon when
-	// it works again.
+	// may be the reason. It is also the wait of an event after 410, and bounds the waits while the receiver fails or has not worked for as long, so that
+	// the events go soon when it works again.
 	longestPause = time.Minute
 )
 
 // lane is the first attempts of events, or the repeats. Repeats take no place from first attempts, and do not count against the receiver for them.
 type lane struct {
-	inFlight int
-	failures int       // in a row that say nothing about the event
-	resumeAt time.Time // no request begins before
+	inFlight []*attempt // the oldest first, but slow
+	slow     []*attempt // the oldest first
+	failures int        // in a row that say nothing about the event
+	resumeAt time.Time  // no request begins before
 }
 
 const first, again = 0, 1
+
+// attempt is a request that runs.
+type attempt struct {
+	event
+	began time.Time
+	end   func()
+}
+
+// moveSlow moves the requests out of inFlight that have run for longer than limit. Of more than maxSlow the oldest end.
+func (l *lane) moveSlow(limit time.Duration) {
+	for len(l.inFlight) > 0 && time.Since(l.inFlight[0].began) > limit { //mutant:webhook-hanging-hold
+		l.slow, l.inFlight = append(l.slow, l.inFlight[0]), l.inFlight[1:]
+	}
+	for _, a := range l.slow[:max(len(l.slow)-maxSlow, 0)] {
+		a.end()
+	}
+}
+
+// remove removes the attempt of an event.
+func (l *lane) remove(e event) {
+	same := func(a *attempt) bool { return a.id == e.id && a.attempts == e.attempts }
+	l.inFlight, l.slow = slices.DeleteFunc(l.inFlight, same), slices.DeleteFunc(l.slow, same)
+}
 
 // free returns how many requests may begin now.
 func (l *lane) free() int {
@@ -66,9 +97,9 @@ func (l *lane) free() int {
 	case time.Now().Before(l.resumeAt):
 		return 0
 	case l.failures >= parallel: //mutant:webhook-floods-receiver
-		return min(1, parallel-l.inFlight)
+		return min(1, parallel-len(l.inFlight))
 	}
-	return parallel - l.inFlight
+	return parallel - len(l.inFlight)
 }
 
 // sender sends events until its context ends. It belongs to one goroutine.
@@ -80,14 +111,16 @@ type sender struct {
 	metrics *senderMetrics
 
 	results chan outcome
-	done    []outcome // not marked yet
-	lanes   [2]lane   // by event.lane
-	worked  time.Time // when the receiver last worked, or the process began
+	done    []outcome       // not marked yet
+	lanes   [2]lane         // by event.lane
+	worked  time.Time       // when the receiver last worked, or the process began
+	works   time.Time       // since when it works, or the process began
+	answers []time.Duration // how long the last ones took
 }
 
 // run sends events until ctx ends. Requests in flight then have stopTimeout.
 func (s *sender) run(ctx context.Context) error {
-	s.results, s.worked = make(chan outcome, 2*parallel), time.Now()
+	s.results, s.worked, s.works = make(chan outcome, 2*parallel), time.Now(), time.Now()
 	posting, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
 	marking, cancel := retry.WithFinishTime(ctx, markTimeout)
@@ -98,6 +131,9 @@ func (s *sender) run(ctx context.Context) error {
 	failing := retry.NewBackOff()
 	for ctx.Err() == nil {
 		wait := doubled(s.poll, s.poll, 0)
+		for i := range s.lanes {
+			s.lanes[i].moveSlow(s.slowLimit())
+		}
 		step, err := s.turn(marking, s.lanes[first].free(), s.lanes[again].free())
 		if err != nil {
 			if failing.ShouldLog() && ctx.Err() == nil {
@@ -109,18 +145,29 @@ func (s *sender) run(ctx context.Context) error {
 		}
 		for _, e := range step.events {
 			l := &s.lanes[e.lane]
-			if l.inFlight++; l.failures >= parallel {
+			ctx, end := context.WithCancel(posting)
+			l.inFlight = append(l.inFlight, &attempt{e, time.Now(), end})
+			if l.failures >= parallel {
 				l.resumeAt = time.Now().Add(doubled(probeEvery, probeEvery, 0))
 			}
-			posts.Go(func() { s.results <- s.post(posting, e) })
+			posts.Go(func() {
+				defer time.AfterFunc(drainTimeout, end)
+				began := time.Now()
+				o := s.post(ctx, e)
+				o.took = time.Since(began)
+				s.results <- o
+			})
 		}
 		if step.taken < takeBatch {
 			s.await(ctx, wait)
 		}
 	}
-	posts.Wait()
-	for s.lanes[first].inFlight+s.lanes[again].inFlight > 0 {
-		s.settle(posting, <-s.results)
+	go func() {
+		posts.Wait()
+		close(s.results)
+	}()
+	for o := range s.results {
+		s.settle(posting, o)
 	}
 	if _, err := s.turn(marking, 0, 0); err != nil { //mutant:webhook-unmarked
 		s.logger.Warn("sent events cannot be deleted: the receiver gets them again", "events", len(s.done), "err", err)
@@ -162,20 +209,29 @@ func (s *sender) await(ctx context.Context, d time.Duration) {
 
 // settle notes an outcome. An attempt that was cancelled by the end of the process says nothing: its lease passes.
 func (s *sender) settle(posting context.Context, o outcome) {
-	l, longest := &s.lanes[o.lane], longestWait
-	l.inFlight--
-	if errors.Is(o.err, context.Canceled) && posting.Err() != nil {
-		return
+	l := &s.lanes[o.lane]
+	l.remove(o.event)
+	if errors.Is(o.err, context.Canceled) {
+		if posting.Err() != nil {
+			return
+		}
+		o.err = fmt.Errorf("no answer within %v, and %d other requests of the process have none for long", o.took.Round(time.Second/10), maxSlow)
 	}
+	longest := longestWait
 	switch {
 	case o.works:
+		s.works = s.worksSince()
 		s.worked = time.Now()
+		s.answers = append(s.answers[max(0, len(s.answers)-keepAnswers+1):], o.took)
 		for i := range s.lanes {
 			s.lanes[i].failures, s.lanes[i].resumeAt = 0, time.Time{}
 		}
 	case o.fails:
-		if l.failures++; l.failures >= parallel {
+		l.failures++
+		if l.failures >= parallel || time.Since(s.worked) > longestPause {
 			longest = longestPause
+		}
+		if l.failures >= parallel {
 			if until := time.Now().Add(min(o.wait, longestPause)); time.Since(s.worked) > longestPause && until.After(l.resumeAt) {
 				l.resumeAt = until //mutant:webhook-retry-after
 			}
@@ -185,10 +241,29 @@ func (s *sender) settle(posting context.Context, o outcome) {
 		s.metrics.posts.WithLabelValues("accepted").Inc()
 	} else {
 		s.metrics.posts.WithLabelValues("failed").Inc()
+		longest = min(longest, max(firstWait, time.Since(s.works))) // no event is refused for longer //mutant:webhook-outage-counts
 		o.wait = max(doubled(firstWait, longest, o.attempts-1), o.wait)
 		s.logger.Warn("event not accepted, will retry", "order", o.order, "attempts", o.attempts, "wait", o.wait.Round(time.Second), "err", o.err)
 	}
 	s.done = append(s.done, o)
+}
+
+// worksSince returns since when the receiver works, if it does now: since the last time in which it may have accepted no event.
+func (s *sender) worksSince() time.Time {
+	failures := max(s.lanes[first].failures, s.lanes[again].failures)
+	if failures >= parallel || failures > 0 && time.Since(s.worked) > longestPause {
+		return time.Now()
+	}
+	return s.works
+}
+
+// slowLimit returns after what time a request is slow.
+func (s *sender) slowLimit() time.Duration {
+	if len(s.answers) == 0 {
+		return slowAfter
+	}
+	sorted := slices.Sorted(slices.Values(s.answers))
+	return max(slowAfter, slowTimes*sorted[len(sorted)/2])
 }
 
 // doubled returns the wait after failure n, from 0 on. It doubles up to longest, and differs by up to a fifth.

@@ -55,6 +55,39 @@ func TestSender_EventsOfAnOrderGoInTheirOrderAndOthersGoOn(t *testing.T) {
 	})
 }
 
+// The tries during an outage say nothing about an event. So the next wait after an answer 500 is short again.
+func TestSender_AFailureAfterAnOutageCostsAMinute(t *testing.T) {
+	for _, outage := range []time.Duration{time.Minute, 20 * time.Minute, 90 * time.Minute} {
+		for _, events := range []int{2, 40} {
+			if outage > time.Hour && events > 2 {
+				continue // it takes seconds
+			}
+			inBubble(t, func(r *rig) {
+				down := func(context.Context, request) (*http.Response, error) { return nil, errors.New("connection refused") }
+				r.set(down)
+				r.start()
+				for i := range events {
+					r.write(fmt.Sprintf("o%d/1", i))
+				}
+				time.Sleep(outage)
+				var failed atomic.Bool
+				r.set(func(_ context.Context, q request) (*http.Response, error) {
+					if q.order == "o0" && !failed.Swap(true) {
+						return status(http.StatusInternalServerError), nil
+					}
+					return status(http.StatusOK), nil
+				})
+				for !failed.Load() {
+					time.Sleep(time.Second)
+				}
+				r.write("later/1")
+				time.Sleep(90 * time.Second)
+				expect.Equal(r, r.now().Waiting, 0, "after an outage of %v with %d events: the events that wait", outage, events)
+			})
+		}
+	}
+}
+
 // A short row becomes the whole event.
 func TestSender_ExpandsTheShortForm(t *testing.T) {
 	inBubble(t, func(r *rig) {
