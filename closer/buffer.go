@@ -26,8 +26,8 @@ const (
 
 // entry is a record that the loop has read and not settled.
 type entry struct {
-	message wire.Message
-	record  wire.Record // without the order's attributes; see encode
+	raw     wire.RawRecord // decoded again when its headers or attributes are needed: they take many times its bytes
+	record  wire.Record    // without the order's attributes; see encode
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
 	// blocked: it is parked because of a locked row, a pause, a missing verdict, a clock that may be
@@ -37,7 +37,11 @@ type entry struct {
 
 // encode returns r as a message, with the attributes of the entry's order.
 func (e *entry) encode(r wire.Record) (wire.Message, error) {
-	whole, err := e.message.Decode()
+	m, err := e.raw.View()
+	if err != nil {
+		return wire.Message{}, err
+	}
+	whole, err := m.Decode()
 	if err != nil {
 		return wire.Message{}, err
 	}
@@ -46,7 +50,7 @@ func (e *entry) encode(r wire.Record) (wire.Message, error) {
 }
 
 // size is roughly how much memory the entry takes, in bytes.
-func (e *entry) size() int { return entryBytes + e.message.Size() }
+func (e *entry) size() int { return entryBytes + e.raw.Size() + len(e.record.Order.Category) }
 
 // buffer holds the records that a loop has read and not settled, without the batch that
 // is being closed. The cost of a call does not depend on the number of parked orders. The
@@ -61,12 +65,12 @@ type buffer struct {
 // entry decodes a record without the attributes: they take many times the memory of their JSON, and encode decodes them when they are
 // needed.
 func (b *buffer) entry(r wire.RawRecord, now time.Time) (*entry, error) {
-	m, err := r.Message()
+	m, err := r.View()
 	if err != nil {
 		return nil, err
 	}
 	record, err := m.DecodeWithoutAttributes()
-	return &entry{message: m, record: record, readAt: now}, err
+	return &entry{raw: r.Clone(), record: record, readAt: now}, err
 }
 
 // add queues entries to be closed now.
@@ -148,7 +152,7 @@ func (h byRetryAt) Less(i, j int) bool {
 	if c := h[i].retryAt.Compare(h[j].retryAt); c != 0 {
 		return c < 0
 	}
-	return h[i].message.Offset < h[j].message.Offset
+	return h[i].raw.Offset < h[j].raw.Offset
 }
 func (h *byRetryAt) Push(e any) { *h = append(*h, e.(*entry)) }
 func (h *byRetryAt) Pop() any {

@@ -133,7 +133,7 @@ func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 		var queued []*entry
 		t.Repeat(map[string]func(*rapid.T){
 			"queue": func(t *rapid.T) {
-				e := &entry{message: wire.Message{Offset: int64(len(queued))}}
+				e := &entry{raw: wire.RawRecord{Offset: int64(len(queued))}}
 				queued = append(queued, e)
 				b.add(e)
 			},

@@ -26,26 +26,26 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	}
 	h.countPending(e.record, d)
 	if d.retry {
-		h.loop.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		h.loop.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.raw.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		h.metrics.retries.WithLabelValues(d.cause).Inc()
 	}
 	switch d.action {
 	case settle:
-		h.loop.Done(e.message.Offset)
+		h.loop.Done(e.raw.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucketWait > 0
 		h.buffer.park(e, now.Add(d.wait))
 	case giveUp:
-		h.loop.DeadLetter(e.message, d.cause, d.detail)
+		h.loop.DeadLetterRaw(e.raw, d.cause, d.detail)
 	case schedule:
-		record := d.retryRecord(at, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.message.Offset})
+		record := d.retryRecord(at, wire.Origin{Topic: h.loop.Claim.Topic, Partition: h.loop.Claim.Partition, Offset: e.raw.Offset})
 		m, err := e.encode(record)
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
-			h.loop.DeadLetter(e.message, "unreadable", err.Error())
+			h.loop.DeadLetterRaw(e.raw, "unreadable", err.Error())
 			return
 		}
-		m.Offset = e.message.Offset
+		m.Offset = e.raw.Offset
 		raw := m.Raw()
 		raw.DueAt = orderclose.CeilMilli(record.Release).UnixMilli()
 		h.retry(raw)

@@ -91,7 +91,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 	case raw.DivergingEpoch.EndOffset >= 0: // the log no longer has the last batch that was read
 		return truncated(at, raw.DivergingEpoch.Epoch, raw.DivergingEpoch.EndOffset), nil
 	}
-	f := recordbatch.Split(raw.RecordBatches, at.Offset, raw.HighWatermark, buffer.records[:0])
+	f := recordbatch.Split(raw.RecordBatches, at.Offset, raw.HighWatermark, at.MaxRecords, buffer.records[:0])
 	if f.Corrupt != nil { //mutant:tail-counts-corrupt
 		// The broker reads its high watermark before it reads the log, so an answer may hold good
 		// batches above that high watermark.
@@ -99,7 +99,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position) (wire.Fetched, err
 		if err != nil {
 			return failed(fmt.Errorf("%w; and %w", f.Corrupt.Err, err))
 		}
-		f = recordbatch.Split(raw.RecordBatches, at.Offset, max(end, raw.HighWatermark), buffer.records[:0])
+		f = recordbatch.Split(raw.RecordBatches, at.Offset, max(end, raw.HighWatermark), at.MaxRecords, buffer.records[:0])
 	}
 	// A broker whose segment has a damaged batch length finds no batch behind it, and answers with nothing at once, again and again.
 	if n := len(raw.RecordBatches); f.Next == at.Offset && (n > 0 || at.Offset < raw.HighWatermark) { //mutant:silence-is-no-error

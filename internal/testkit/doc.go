@@ -5,6 +5,7 @@
 //	store.go           Store: a closing Store in memory, which fails, hangs or takes its time
 //	start.go           runs a part in the background
 //	metrics.go         reads the metrics of a part
+//	heap.go            MostHeap: the most memory that a part uses
 //	logbuffer.go       LogBuffer: collects output that several goroutines write
 //	databasefaults.go  Faults: the failures of a database, as data, and when they strike
 //	database.go        the database/sql driver that Faults puts in front of another

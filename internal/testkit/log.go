@@ -38,6 +38,8 @@ type Log struct {
 	Lost    bool                                         // every claim belongs to another owner, which Confirm reports
 	// Clock is the clock of a topic's leader, which sets append times; default time.Now.
 	Clock func(topic string) time.Time
+	// Forgets reports whether a record that was appended is not kept, so that a run of many records needs no memory for them; may be nil.
+	Forgets func(topic string, r wire.RawRecord) bool
 	// Silent makes appends return no append time.
 	Silent bool
 	// Loop makes records that are appended to the first partition of a topic readable there.
@@ -332,6 +334,9 @@ func (l *Log) record(topic string, records []wire.RawRecord, at time.Time) error
 		l.appended = map[string][]wire.Message{}
 	}
 	for _, r := range records {
+		if l.Forgets != nil && l.Forgets(topic, r) {
+			continue
+		}
 		m, err := r.Message()
 		if err != nil { // for example a body in freed memory: a retry would fail too
 			return fmt.Errorf("%w: %w", wire.ErrRefused, err)

@@ -111,7 +111,9 @@ type Position struct {
 	Offset    int64
 	Log       LogID // the log that Offset belongs to; zero accepts any log
 	NoWait    bool  // if there is no record, do not wait for one
-	MaxBytes  int32 // of the records of one fetch; 0: 1 MB. A larger first batch comes whole
+	MaxBytes  int32 // of the records of one fetch; 0: 1 MB. The broker sends a larger first batch whole
+	// MaxRecords is how many records of one fetch are returned at most; 0: 8,000. Next is behind the last one.
+	MaxRecords int
 }
 
 // Range is a range of offsets of one partition that could not be read, both ends

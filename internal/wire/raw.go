@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -87,11 +88,19 @@ func (r RawRecord) Route() (dueAt int64, err error) {
 	return t.UnixMilli(), err
 }
 
+// Clone returns the record with a copy of its body.
+func (r RawRecord) Clone() RawRecord {
+	r.Body = append(make([]byte, 0, len(r.Body)), r.Body...)
+	return r
+}
+
 // Message decodes the record and copies its bytes. The error is a *RecordError.
-func (r RawRecord) Message() (Message, error) {
+func (r RawRecord) Message() (Message, error) { return r.Clone().View() }
+
+// View is Message, but key, value and headers share the memory of Body.
+func (r RawRecord) View() (Message, error) {
 	m := Message{Offset: r.Offset, Appended: r.AppendedAt()}
-	// One allocation for key, value and headers.
-	b := kbin.Reader{Src: append(make([]byte, 0, len(r.Body)), r.Body...)}
+	b := kbin.Reader{Src: r.Body}
 	m.Key = b.VarintBytes()
 	m.Value = b.VarintBytes()
 	if n := countHeaders(&b); n > 0 {
@@ -103,7 +112,7 @@ func (r RawRecord) Message() (Message, error) {
 	}
 	if !b.Ok() {
 		return Message{Offset: r.Offset, Appended: m.Appended}, &RecordError{ErrMalformed,
-			"the record's bytes end early, or it has too many headers"}
+			fmt.Sprintf("the record's bytes end early, it has more than %d headers, or it has more than %d bytes", maxHeaders, MaxRecordBytes)}
 	}
 	return m, nil
 }
@@ -164,6 +173,10 @@ func decimal(b []byte) (int64, bool) {
 	}
 	return n, true
 }
+
+// MaxRecordBytes bounds the key, the value and the headers of a record together, after decompression: twice what brokers accept by
+// default in a batch. A larger record counts as malformed.
+const MaxRecordBytes = 2 << 20
 
 // maxHeaders limits the headers of a record: a few bytes can claim millions of
 // headers, and each takes 40 bytes in memory.

@@ -73,8 +73,19 @@ type identity struct {
 	Category  string `json:"category"`
 	CreatedAt string `json:"created_at"`
 	DueAt     string `json:"due_at"`
-	// DeadlineAt is left out if it is DueAt, or not known. No stage uses it, so any text is accepted.
-	DeadlineAt any `json:"deadline_at,omitempty"`
+	// DeadlineAt is left out if it is DueAt, or not known. No stage uses it, so any value is accepted.
+	DeadlineAt optionalText `json:"deadline_at,omitempty"`
+}
+
+// optionalText is text in JSON. Any other value is accepted and left out, without decoding it: a list would take many times its bytes.
+type optionalText string
+
+func (t *optionalText) UnmarshalJSON(b []byte) error {
+	*t = ""
+	if b[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(t))
 }
 
 // attributes keeps numbers as written. A retry decodes a record and encodes it again,
@@ -105,9 +116,11 @@ func payloadOf(o orderclose.Order) (payload, error) {
 	}
 	p := payload{identity{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due}, o.Attributes}
 	if !o.Deadline.IsZero() && !o.Deadline.Equal(o.Due) {
-		if p.DeadlineAt, err1 = rfc3339(o.Deadline); err1 != nil {
-			return payload{}, fmt.Errorf("order %q: deadline_at: %w", o.ID, err1)
+		deadline, err := rfc3339(o.Deadline)
+		if err != nil {
+			return payload{}, fmt.Errorf("order %q: deadline_at: %w", o.ID, err)
 		}
+		p.DeadlineAt = optionalText(deadline)
 	}
 	return p, nil
 }
@@ -303,9 +316,7 @@ func (p identity) order(key string) (o orderclose.Order, err error) {
 	if o.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
 		return orderclose.Order{}, timeProblem("due_at", p.DueAt)
 	}
-	if text, ok := p.DeadlineAt.(string); ok {
-		o.Deadline, _ = time.Parse(time.RFC3339, text)
-	}
+	o.Deadline, _ = time.Parse(time.RFC3339, string(p.DeadlineAt))
 	if p.OrderID != key {
 		return orderclose.Order{}, keyProblem(key, p.OrderID)
 	}

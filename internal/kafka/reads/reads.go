@@ -137,6 +137,9 @@ func (l Log) ReadSpan(ctx context.Context, topic string, s Span, each func([]wir
 const (
 	// GlanceBytes is a usual limit of one ReadSome: about sixty records of orders, in bytes.
 	GlanceBytes = 16 << 10
+	// glanceRecord is the size of a small record of an order, in bytes: ReadSome returns no more records
+	// than maxBytes would have of that size, however many the first batch has.
+	glanceRecord = 64
 	// LittleBytes is the limit of a fetch of a few dead letters: about sixty of them, in bytes.
 	LittleBytes = 64 << 10
 	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
@@ -148,15 +151,15 @@ const (
 )
 
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
-// the next ReadSome continues. It fetches at most maxBytes; the broker sends a larger first batch
-// whole. So each partition has a request of its own: in an answer about several partitions only the
+// the next ReadSome continues. It fetches at most maxBytes. The broker sends a larger first batch
+// whole, and ReadSome returns the first records of it. So each partition has a request of its own: in an answer about several partitions only the
 // first batch of the first one may exceed the limit, and a batch of a producer usually does.
 //
 // Of a malformed record only the offset and the append time are known. A corrupt batch has no records.
 // Offsets that the log does not have are an error.
 func (l Log) ReadSome(ctx context.Context, topic string, partition int, offset, end int64,
 	maxBytes int32) (records []wire.Message, next int64, err error) {
-	f, err := l.ReadOnce(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset, MaxBytes: maxBytes})
+	f, err := l.ReadOnce(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset, MaxBytes: maxBytes, MaxRecords: int(maxBytes / glanceRecord)})
 	if err == nil && f.Lost != nil {
 		err = f.Lost.Err
 	} else if err == nil && f.Next == offset {

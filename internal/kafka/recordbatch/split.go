@@ -1,6 +1,7 @@
 package recordbatch
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,10 +33,17 @@ const (
 	// maxInflated bounds the size of a batch after decompression, in bytes. Brokers accept
 	// batches of 1 MB by default; more than thirty times that is a decompression bomb.
 	maxInflated = 32 << 20
-	// answerInflated bounds the total size after decompression of all batches of one answer
-	// but the first, in bytes. Batches beyond it are fetched again.
-	answerInflated = 8 << 20
+	// answerBytes bounds the records of one answer that come out of compressed batches, in bytes.
+	// The records beyond it, and those of the batches behind them, are fetched again.
+	answerBytes = 2 << 20
+	// answerRecords bounds the records of one answer: a million of the smallest ones fit into a
+	// batch, and each becomes some 400 bytes in memory as an order or a dead letter.
+	answerRecords = 8000
 )
+
+// inflating bounds how many batches of the process are decompressed at once, because each may
+// take maxInflated until its records are copied.
+var inflating = make(chan struct{}, 2)
 
 // maxLastDelta bounds the last offset delta in a header: a larger one is damaged.
 const maxLastDelta = 1 << 20
@@ -43,57 +51,59 @@ const maxLastDelta = 1 << 20
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Split finds the records from the given offset on in the record batches of a fetch,
-// and appends them to records. It neither decodes nor copies a record, but it decompresses
-// batches. Split stops at the first batch that cannot be read and reports it in
-// Corrupt. It leaves a batch that is cut off at the end to the next fetch. end is the end
-// of the log: a batch whose base offset is not below it is corrupt.
-func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
-	f := wire.Fetched{Next: offset, Records: records, Log: wire.LogID{Epoch: -1}}
-	room := maxInflated
-	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
+// and appends them to records. It decodes no record, and copies only those of a
+// compressed batch of which it does not return most. It stops at the first batch that cannot be read and reports
+// it in Corrupt. It leaves a batch that is cut off at the end to the next fetch. It also stops after as many
+// records as most says, 0: answerRecords, or after answerBytes, in the middle of a batch too; Next is then the offset
+// behind the last record. end is the end of the log: a batch whose base offset is not below it is corrupt.
+func Split(b []byte, offset, end int64, most int, records []wire.RawRecord) wire.Fetched {
+	s := splitter{
+		f:       wire.Fetched{Next: offset, Records: records, Log: wire.LogID{Epoch: -1}},
+		records: cmp.Or(most, answerRecords), bytes: answerBytes,
+	}
+	f := &s.f
+	for first := true; len(b) >= headerSize && f.Corrupt == nil && !s.full(); first = false {
 		size := atLength + 4 + int(int32(binary.BigEndian.Uint32(b[atLength:])))
 		if size > len(b) && !first {
-			return f
+			return *f
 		}
 		if size < headerSize || size > len(b) { // a broker sends the first batch whole
 			f.Corrupt = &wire.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("batch length is %d bytes, but the answer has %d", size, len(b))}
 			f.Next++
-			return f
+			return *f
 		}
-		inflated, ok := splitBatch(b[:size], b[size:], end, room, &f)
-		if !ok {
-			return f
-		}
-		if first {
-			room = answerInflated
-		} else {
-			room -= inflated
-		}
+		s.splitBatch(b[:size], b[size:], end)
 		b = b[size:]
 	}
-	return f
+	return *f
 }
 
-// splitBatch adds the records of one whole batch, b, to f. rest is what follows the batch.
-// room is how many bytes the batch may have after decompression. If the batch is larger, and
-// room is less than maxInflated, ok is false and f is unchanged: the batch is fetched again. If
-// it is larger than maxInflated, it is corrupt. inflated is the size of the batch after
-// decompression, or 0 if it is not compressed.
-func splitBatch(b, rest []byte, end int64, room int, f *wire.Fetched) (inflated int, ok bool) {
+// splitter is one call of Split. records and bytes are how many more it may return.
+type splitter struct {
+	f              wire.Fetched
+	records, bytes int
+}
+
+// full reports whether the next record is left to the next fetch.
+func (s *splitter) full() bool { return s.records <= 0 || s.bytes <= 0 }
+
+// splitBatch adds the records of one whole batch, b. rest is what follows the batch. A batch
+// that is larger than maxInflated after decompression is corrupt.
+func (s *splitter) splitBatch(b, rest []byte, end int64) {
 	var batch kmsg.RecordBatch
 	_ = batch.UnsafeReadFrom(b) // Split has checked the length
 	base, delta := batch.FirstOffset, int64(batch.LastOffsetDelta)
 	if delta < 0 || delta > maxLastDelta {
 		delta = 0
 	}
+	f := &s.f
 	last, asked := base+delta, f.Next
-	records, err := recordsOf(&batch, b, room)
-	if errors.Is(err, errNoRoom) && room < maxInflated {
-		return 0, false
+	compressed := batch.Attributes&compressionBits != 0 && batch.Attributes&controlBit == 0
+	if compressed {
+		inflating <- struct{}{}
+		defer func() { <-inflating }()
 	}
-	if batch.Attributes&compressionBits != 0 {
-		inflated = len(records)
-	}
+	records, err := recordsOf(&batch, b)
 	if err == nil && base >= end { // the checksum does not cover the base offset
 		err = fmt.Errorf("batch has offsets %d to %d, but the log ends at %d", base, last, end)
 	}
@@ -101,7 +111,13 @@ func splitBatch(b, rest []byte, end int64, room int, f *wire.Fetched) (inflated 
 		if batch.Attributes&logAppendTimeBit == 0 {
 			f.DriftedAppend++
 		}
-		err = splitRecords(records, int(batch.NumRecords), base, last, batch.MaxTimestamp, f)
+		before := len(f.Records)
+		if err = s.splitRecords(records, int(batch.NumRecords), base, last, batch.MaxTimestamp, compressed); s.full() {
+			last = max(asked, f.Records[len(f.Records)-1].Offset)
+		}
+		if compressed {
+			release(f.Records[before:], len(records))
+		}
 	}
 	if last < asked { // the batch ends below the offset asked for: never move back
 		last = asked
@@ -118,7 +134,22 @@ func splitBatch(b, rest []byte, end int64, room int, f *wire.Fetched) (inflated 
 		f.Log.Epoch = batch.PartitionLeaderEpoch // not the highest: the checksum does not cover it, and one may be damaged
 	}
 	f.Next = last + 1
-	return inflated, true
+}
+
+// release copies the bodies of the records if they are less than half of the bytes that they keep in memory.
+func release(records []wire.RawRecord, inflated int) {
+	size := 0
+	for i := range records {
+		size += len(records[i].Body)
+	}
+	if 2*size >= inflated {
+		return
+	}
+	kept := make([]byte, 0, size)
+	for i := range records {
+		kept = append(kept, records[i].Body...)
+		records[i].Body = kept[len(kept)-len(records[i].Body):]
+	}
 }
 
 // corruptUpTo returns the last offset of a batch that cannot be read. The header of the
@@ -137,9 +168,8 @@ func corruptUpTo(first, last, end int64, rest []byte) int64 {
 	return first
 }
 
-// recordsOf checks a batch, whose bytes are b, and returns its records, decompressed to at most room
-// bytes.
-func recordsOf(batch *kmsg.RecordBatch, b []byte, room int) ([]byte, error) {
+// recordsOf checks a batch, whose bytes are b, and returns its records, decompressed.
+func recordsOf(batch *kmsg.RecordBatch, b []byte) ([]byte, error) {
 	if batch.Magic != 2 {
 		return nil, fmt.Errorf("batch has format %d, want 2", batch.Magic)
 	}
@@ -151,12 +181,12 @@ func recordsOf(batch *kmsg.RecordBatch, b []byte, room int) ([]byte, error) {
 		return records, nil
 	}
 	codec := compress.Compression(compression)
-	inflated, err := inflate(codec, records, room)
+	inflated, err := inflate(codec, records, maxInflated)
 	if err != nil {
 		return nil, fmt.Errorf("decompress batch with %s: %w", codec, err)
 	}
-	if len(inflated) > room {
-		return nil, fmt.Errorf("%w: more than %d bytes", errNoRoom, room)
+	if len(inflated) > maxInflated {
+		return nil, fmt.Errorf("%w: more than %d bytes", errNoRoom, maxInflated)
 	}
 	return inflated, nil
 }
@@ -167,9 +197,9 @@ var (
 	errOutOfOrder = errors.New("record offset is not after the previous record, or not in its batch")
 )
 
-// splitRecords appends to f the records from f.Next on of a batch with offsets
-// [base, last]. The records refer to b; their bodies are not copied.
-func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetched) error {
+// splitRecords adds the records from f.Next on of a batch with offsets [base, last], until s is
+// full. The records refer to b; their bodies are not copied. bounded says that their bytes count.
+func (s *splitter) splitRecords(b []byte, count int, base, last, appended int64, bounded bool) error {
 	all := kbin.Reader{Src: b}
 	before := base - 1
 	for range count {
@@ -184,8 +214,20 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetch
 			return fmt.Errorf("offset %d: %w", offset, errOutOfOrder)
 		}
 		before = offset
-		if offset >= f.Next {
-			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.Src})
+		if offset < s.f.Next {
+			continue
+		}
+		r := wire.RawRecord{Offset: offset, Appended: appended, Body: body.Src}
+		if len(r.Body) > wire.MaxRecordBytes {
+			r.Body = r.Body[:wire.MaxDeadValue:wire.MaxDeadValue]
+		}
+		s.f.Records = append(s.f.Records, r)
+		s.records--
+		if bounded {
+			s.bytes -= len(r.Body)
+		}
+		if s.full() {
+			return nil
 		}
 	}
 	return nil

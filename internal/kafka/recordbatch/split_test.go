@@ -3,6 +3,7 @@ package recordbatch
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -69,7 +70,7 @@ func keysOf(f wire.Fetched) (keys []string) {
 
 func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	f := Split(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
+	f := Split(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, 0, nil)
 	want := wire.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
 		Headers: []wire.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
@@ -82,18 +83,18 @@ func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 }
 
 func TestSplit_CountsBatchesStampedByProducer(t *testing.T) {
-	f := Split(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil)
+	f := Split(batch(t, 0, 0, "a"), 0, math.MaxInt64, 0, nil)
 	expect.That(t, f.DriftedAppend == 1 && len(f.Records) == 1, "drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 }
 
 func TestSplit_StartsAtRequestedOffset(t *testing.T) {
-	f := Split(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
+	f := Split(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, 0, nil)
 	expect.Same(t, keysOf(f), []string{"b", "c"}, "keys")
 }
 
 func TestSplit_DecompressesEveryCodec(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f := Split(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, nil)
+		f := Split(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, 0, nil)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
 			t.Errorf("compression %d: %s %v", c, diff, f.Corrupt)
 		}
@@ -103,7 +104,7 @@ func TestSplit_DecompressesEveryCodec(t *testing.T) {
 func TestSplit_ControlBatchAdvancesOffset(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
-	f := Split(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
+	f := Split(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, 0, nil)
 	expect.Same(t, keysOf(f), []string{"a"}, "keys")
 	expect.Equal(t, f.Next, 7, "next")
 }
@@ -112,7 +113,7 @@ func TestSplit_LeavesCutOffBatchToNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
-		f := Split(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, nil)
+		f := Split(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, 0, nil)
 		must.That(t, f.Next == 1 && len(f.Records) == 1 && f.Corrupt == nil, "cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 	}
 }
@@ -121,10 +122,10 @@ func TestSplit_ReportsDamagedBatchAfterGoodRecords(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
-	f := Split(all, 0, math.MaxInt64, nil)
+	f := Split(all, 0, math.MaxInt64, 0, nil)
 	expect.Same(t, keysOf(f), []string{"a"}, "keys")
 	expect.That(t, f.Corrupt != nil && f.Corrupt.First == 1 && f.Corrupt.Last == 2 && f.Next == 3, "corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
-	if f = Split(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
+	if f = Split(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, 0, nil); f.Next != 4 {
 		t.Errorf("after the damaged batch: next %d, want 4", f.Next)
 	}
 }
@@ -137,7 +138,7 @@ func TestSplit_ReturnsTheEpochOfTheLastBatch(t *testing.T) {
 		binary.BigEndian.PutUint32(b[atLength+4:], epoch)
 		all = append(all, b...)
 	}
-	f := Split(all, 0, 3, nil)
+	f := Split(all, 0, 3, 0, nil)
 	expect.That(t, f.Log.Epoch == 4 && f.Next == 3 && f.Corrupt == nil, "%+v; want epoch 4", f)
 }
 
@@ -165,42 +166,88 @@ func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 		"base":                        {bytes.Join([][]byte{base, good}, nil), 5, 5, 8},
 		"base, at the end":            {base, 5, 5, 6},
 	} {
-		f := Split(c.raw, 5, c.end, nil)
+		f := Split(c.raw, 5, c.end, 0, nil)
 		expect.That(t, f.Corrupt != nil && f.Corrupt.First == c.first && f.Corrupt.Last == c.last && f.Next == c.last+1 && len(f.Records) == 0,
 			"%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
 	}
-	if f := Split(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
+	if f := Split(good, 6, 8, 0, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
 		t.Errorf("after the damaged batch: %+v", f)
 	}
 }
 
-// TestSplit_BoundsDecompressedSizeOfAnswer: batches beyond the limit are left to the next fetch, and a batch that alone exceeds the limit is corrupt.
-func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
-	large := func(base int64, size int) []byte {
-		var b bytes.Buffer
-		set := protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: protocol.NewRecordReader(protocol.Record{
-			Key: protocol.NewBytes([]byte("k")), Value: protocol.NewBytes(make([]byte, size)),
-		})}
-		must.Get(set.WriteTo(&b))(t)
-		raw := b.Bytes()[4:]
-		binary.BigEndian.PutUint64(raw, uint64(base))
-		return stamp(raw, time.UnixMilli(1000))
+// largeBatch returns a zstd batch with as many records, numbered from base on, each with a value of size bytes.
+func largeBatch(t *testing.T, base int64, n, size int) []byte {
+	records := make([]protocol.Record, n)
+	for i := range records {
+		records[i] = protocol.Record{Offset: int64(i), Key: protocol.NewBytes([]byte("k")), Value: protocol.NewBytes(make([]byte, size))}
 	}
-	var answer []byte
-	for n := range 10 {
-		answer = append(answer, large(int64(n), 3<<20)...)
-	}
-	for offset := int64(0); offset < 10; {
-		f := Split(answer, offset, 10, nil)
-		must.That(t, f.Corrupt == nil && f.Next > offset && f.Next <= offset+4,
-			"from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
-		for ; offset < f.Next; offset++ { // an answer begins at the requested offset
-			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
+	var b bytes.Buffer
+	set := protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: protocol.NewRecordReader(records...)}
+	must.Get(set.WriteTo(&b))(t)
+	raw := b.Bytes()[4:]
+	binary.BigEndian.PutUint64(raw, uint64(base))
+	return stamp(raw, time.UnixMilli(1000))
+}
+
+// heldBytes returns how many bytes of memory the records hold: each of their arrays once.
+func heldBytes(f wire.Fetched) (n int) {
+	seen := map[*byte]bool{}
+	for _, r := range f.Records {
+		whole := r.Body[:cap(r.Body)]
+		if end := &whole[cap(whole)-1]; !seen[end] {
+			seen[end] = true
+			n += cap(whole)
 		}
 	}
-	if f := Split(large(0, maxInflated), 0, 1, nil); f.Corrupt == nil || f.Next != 1 {
+	return n
+}
+
+// TestSplit_BoundsAnswer: whatever a producer puts into its batches, each answer has a bounded number of records that hold a bounded
+// number of bytes, and one answer after the other returns every record once. A batch that alone exceeds maxInflated is corrupt.
+func TestSplit_BoundsAnswer(t *testing.T) {
+	for name, c := range map[string]struct{ batches, records, size, most, wantRecords int }{
+		"many small records":       {1, 40_000, 0, 0, answerRecords},
+		"many small batches":       {3000, 5, 0, 0, answerRecords},
+		"a few records are wanted": {1, 200, 1000, 50, 50},
+		"one record is wanted":     {2, 20, 1000, 1, 1},
+		"large batches":            {10, 30, 100 << 10, 0, 21},
+		"large records":            {5, 30, 1 << 20, 0, 2},
+		"each record is too large": {1, 10, 3 << 20, 0, 10},
+		"a batch of many records":  {1, 300, 10 << 10, 0, 205},
+	} {
+		var answer []byte
+		for n := range c.batches {
+			answer = append(answer, largeBatch(t, int64(n*c.records), c.records, c.size)...)
+		}
+		end := int64(c.batches * c.records)
+		for offset, first := int64(0), int64(0); offset < end; {
+			f := Split(answer, offset, end, c.most, nil)
+			must.That(t, f.Corrupt == nil && f.Next > offset && len(f.Records) == int(f.Next-offset) && f.Records[0].Offset == offset,
+				"%s, from %d: next %d, %d records, corrupt %v", name, offset, f.Next, len(f.Records), f.Corrupt)
+			must.That(t, len(f.Records) == c.wantRecords || f.Next == end && len(f.Records) < c.wantRecords,
+				"%s, from %d: %d records, want %d", name, offset, len(f.Records), c.wantRecords)
+			expect.AtMost(t, heldBytes(f), 2*(answerBytes+wire.MaxRecordBytes), "%s: bytes that the records of an answer hold", name)
+			for offset = f.Next; first+int64(c.records) <= offset; first += int64(c.records) { // an answer begins with the batch of the offset
+				answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
+			}
+		}
+	}
+	if f := Split(largeBatch(t, 0, 1, maxInflated), 0, 1, 0, nil); f.Corrupt == nil || f.Next != 1 {
 		t.Errorf("a batch that exceeds maxInflated: %+v", f)
 	}
+}
+
+// TestSplit_CutsARecordThatIsTooLarge: its dead letter has the beginning of it.
+func TestSplit_CutsARecordThatIsTooLarge(t *testing.T) {
+	f := Split(largeBatch(t, 0, 2, wire.MaxRecordBytes), 0, 2, 0, nil)
+	must.That(t, len(f.Records) == 2 && f.Next == 2 && f.Corrupt == nil, "%d records, next %d, corrupt %v", len(f.Records), f.Next, f.Corrupt)
+	for _, r := range f.Records {
+		_, err := r.Message()
+		expect.That(t, errors.Is(err, wire.ErrMalformed) && len(r.Body) == wire.MaxDeadValue, "%d bytes, %v", len(r.Body), err)
+	}
+	f = Split(largeBatch(t, 0, 1, wire.MaxRecordBytes-100), 0, 1, 0, nil)
+	_, err := f.Records[0].Message()
+	expect.NoError(t, err)
 }
 
 // TestSplit_RefusesASizeBeforeItAllocatesIt: a few bytes say that 256 MiB follow, or are needed.
@@ -222,7 +269,7 @@ func TestSplit_RefusesASizeBeforeItAllocatesIt(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		f := Split(b, 0, 1, nil)
+		f := Split(b, 0, 1, 0, nil)
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; f.Corrupt == nil || f.Next != 1 || n > maxInflated {
 			t.Errorf("%s: %d bytes allocated, next %d, corrupt %v", name, n, f.Next, f.Corrupt)
@@ -259,7 +306,7 @@ func FuzzSplit(f *testing.F) {
 			}
 			reseal(raw) // make the checksum right
 		}
-		got := Split(raw, offset, math.MaxInt64, nil)
+		got := Split(raw, offset, math.MaxInt64, 0, nil)
 		compareWithLibrary(t, raw, offset, got)
 		must.That(t, got.Next >= offset, "next %d is before %d", got.Next, offset)
 		for i, m := range got.Records {
@@ -366,7 +413,7 @@ func TestEncode_UndoesSplit(t *testing.T) {
 			records[i] = messages[i].Raw()
 		}
 		batch := Encode(nil, records, time.UnixMilli(5), NoProducer)
-		f := Split(batch[4:], 0, math.MaxInt64, nil)
+		f := Split(batch[4:], 0, math.MaxInt64, 0, nil)
 		must.That(rt, f.Corrupt == nil && len(f.Records) == len(records) && f.Next == int64(len(records)),
 			"corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		for i, r := range f.Records {
