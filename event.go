@@ -79,8 +79,8 @@ type OrderPaidLate struct {
 	PaymentID string `json:"payment_id,omitempty"`
 	Amount    int64  `json:"amount,omitempty"`   // in minor units of Currency, such as cents
 	Currency  string `json:"currency,omitempty"` // ISO 4217; empty: the amount is unknown
-	// Source is callback, or recheck if the provider was asked. same_id is a callback for a closed order whose row
-	// has the id of this payment: a person decides before money goes back.
+	// Source is callback, or recheck if the provider was asked. same_id is a callback of money that may have gone back, or may have
+	// paid the order once: a person decides.
 	Source  string    `json:"source"`
 	FoundAt time.Time `json:"found_at"` // by the database's clock
 }

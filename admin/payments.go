@@ -25,8 +25,8 @@ type LatePayment struct {
 	ResolvedAt time.Time  `json:"resolved_at,omitzero"`
 	Resolution Resolution `json:"resolution,omitempty"` // "": nobody has decided yet
 	ResolvedBy string     `json:"resolved_by,omitempty"`
-	// PerhapsSame has the IDs of the order's other late payments that are perhaps the same money: nobody has resolved either, and one
-	// of the two has no PaymentID. Look at the provider whether the customer has paid once or twice, and give money back once.
+	// PerhapsSame has the IDs of the order's other late payments, also of resolved ones, that are perhaps the same money: one of the
+	// two has no PaymentID. Look at the provider whether the customer has paid once or twice, and give money back once.
 	PerhapsSame []int64 `json:"perhaps_same_as,omitempty"`
 }
 
@@ -37,7 +37,7 @@ type LateSource = store.LateSource
 const (
 	SourceCallback = store.SourceCallback // the provider called the shop
 	SourceRecheck  = store.SourceRecheck  // the provider was asked again, after the order was closed
-	SourceSameID   = store.SourceSameID   // a callback of the payment whose id is in the row of the closed order: ask whether it paid the order once
+	SourceSameID   = store.SourceSameID   // a callback of money that a person may have decided about: ask the provider whether it went back
 )
 
 // Resolution is a text that says what became of the money of a late payment: Refunded or Reopened.

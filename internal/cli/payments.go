@@ -38,12 +38,12 @@ the resolved ones, the newest first. At most %d are listed. It changes nothing.
   payment  the provider's id; -: the provider was asked about the order and told no id
   amount   in minor units of the currency, such as cents; -: unknown
   by       callback: the provider told the shop; recheck: the provider was asked again;
-           same_id: a callback, and this payment may have paid the order before.
-           Ask the provider before money goes back
+           same_id: a callback, and somebody may have decided about this money
+           before. Ask the provider before money goes back
   key      the idempotency key of a refund at the provider; -: the payment is unknown
 
 Of two payments of an order, one with an id and one without, either may tell of the same
-money. Each then names the other, and they count once.
+money. Each then names the other, and if nobody has resolved them, they count once.
 
 Exits 3 if a late payment is not resolved.`, ops.LateListed),
 		Example: "  orderclose payments late -o json",
@@ -157,7 +157,8 @@ func (c *common) resolveLate(ctx context.Context, s *store.Store, id int64, how 
 		printLate(w, []store.LatePayment{p})
 		if len(p.PerhapsSame) > 0 {
 			fmt.Fprintf(w, "\nThe order has another late payment that is perhaps the same money: %s. One of the two has no payment id.\n"+
-				"Look at the provider whether the customer has paid once or twice. If once, resolve both, and give the money back once.\n", ids(p.PerhapsSame))
+				"Look at the provider whether the customer has paid once or twice. If once, resolve both, and give the money back once:\n"+
+				"not at all if the other one is resolved (orderclose payments late --all).\n", ids(p.PerhapsSame))
 		}
 		if !yes {
 			fmt.Fprintf(w, "\nwould record that it was %s. To do it:\n  orderclose payments resolve %d --%[1]s --yes%[3]s\n", how, id, c.same)

@@ -133,16 +133,22 @@ func documentedStatements(t *testing.T) {
 		},
 	} {
 		s := openMigrated(t, store.Options{})
-		overdue(t, s, "open", "asked", "closed", "unnamed", "resolved", "early", "refunded", "archived", "reopened", "back", "gone", "sent")
+		overdue(t, s, "open", "asked", "closed", "unnamed", "resolved", "early", "refunded", "archived", "reopened", "back", "gone", "sent",
+			"delivered", "unknown", "back2")
 		exec(t, s.DB(), "UPDATE orders SET payment_id = 'p1' WHERE id = 'early'")
 		must.Get(s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}, {OrderID: "unnamed"}, {OrderID: "resolved"},
-			{OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}}))(t)
-		must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}, {OrderID: "back"}, {OrderID: "gone"}, {OrderID: "sent"}}))(t)
+			{OrderID: "early"}, {OrderID: "archived"}, {OrderID: "reopened"}, {OrderID: "delivered"}, {OrderID: "unknown"}}))(t)
+		must.Get(s.PayOrders(t.Context(), []orderclose.CloseRequest{{OrderID: "asked"}, {OrderID: "back"}, {OrderID: "gone"}, {OrderID: "sent"},
+			{OrderID: "back2"}}))(t)
 		exec(t, s.DB(), "UPDATE orders SET status = 3 WHERE id = 'back'") // refunded at the provider, and cancelled
 		exec(t, s.DB(), "UPDATE orders SET status = 4 WHERE id = 'sent'")
+		exec(t, s.DB(), "UPDATE orders SET status = 0 WHERE id = 'back2'") // set back, and paid by another payment
 		exec(t, s.DB(), "DELETE FROM orders WHERE id = 'gone'")
 		must.Get(s.RecordLate(t.Context(), []store.LatePayment{{OrderID: "unnamed", Source: store.SourceRecheck},
-			{OrderID: "resolved", Source: store.SourceRecheck}}))(t)
+			{OrderID: "resolved", Source: store.SourceRecheck}, {OrderID: "delivered", Source: store.SourceRecheck},
+			{OrderID: "unknown", Source: store.SourceRecheck}}))(t)
+		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'reopened' WHERE order_id IN ('delivered', 'unknown')")
+		exec(t, s.DB(), "UPDATE orders SET status = 1 WHERE id = 'unknown'")
 		exec(t, s.DB(), "UPDATE late_payments SET resolved_at = found_at, resolution = 'refunded' WHERE order_id = 'resolved'")
 		exec(t, s.DB(), "DELETE FROM orders WHERE id = 'archived'")
 		exec(t, s.DB(), "INSERT INTO late_payments (order_id, payment_id, source, found_at, resolved_at, resolution) SELECT order_id, 'p1', 'callback', closed_at, "+
@@ -153,7 +159,8 @@ func documentedStatements(t *testing.T) {
 		for _, p := range []string{"open p1", "open p1", "open p2", "open p2", "asked p1", "asked p1", "asked p2", "closed p1", "closed p1", "closed p2",
 			"unnamed p1", "unnamed p2", "resolved p1", "resolved p1", "resolved p2", "nobody's p1",
 			"early p1", "early p1", "early p2", "refunded p1", "refunded p1", "refunded p2",
-			"archived p1", "archived p1", "back p1", "back p1", "back p2", "gone p1", "sent p1", "sent p2", "reopened p2", "reopened p3", "reopened p1", "reopened p1"} {
+			"archived p1", "archived p1", "back p1", "back p1", "back p2", "gone p1", "sent p1", "sent p2", "reopened p2", "reopened p3", "reopened p1", "reopened p1",
+			"delivered p1", "delivered p1", "unknown p1", "unknown p1", "back2 p2", "back2 p1", "back2 p1"} {
 			order, id, _ := strings.Cut(p, " ")
 			if len(states[i]) > 0 && strings.HasPrefix(states[i][len(states[i])-1], "refunded p1: \"paid\"") {
 				exec(t, s.DB(), "UPDATE orders SET status = 3 WHERE id = 'refunded'") // the shop has refunded and cancelled it
@@ -220,7 +227,8 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 	} else if err != nil {
 		return "", err
 	}
-	known, reopened, source := "", false, store.SourceCallback // the resolution of this payment's row, or "no"; another row is reopened
+	// known is the resolution of this payment's row, or "no"; all is how many rows the order has, nameless: one of them has no id.
+	known, all, nameless, source := "", 0, false, store.SourceCallback
 	read := func() error {
 		if err := tx.QueryRowContext(ctx, run[3], p.OrderID, p.OrderID).Scan(&receipts, &now, &asked); err != nil {
 			return err
@@ -237,9 +245,8 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 			}
 			if id == p.PaymentID {
 				known = resolution
-			} else if id != "" && resolution == "reopened" {
-				reopened = true
 			}
+			all, nameless = all+1, nameless || id == ""
 		}
 		return rows.Err()
 	}
@@ -261,11 +268,11 @@ func byTheDocument(ctx context.Context, run []string, tx *sql.Tx, p store.LatePa
 		return callback.RecordedAlready, nil
 	case paidBy.String == p.PaymentID:
 		source = store.SourceSameID
-	case paid && !paidBy.Valid && (known == "reopened" || known == "no" && !reopened):
+	case paid && !paidBy.Valid && (all == 0 || known == "reopened"):
 		exec(3, p.PaymentID, p.OrderID)
 		return callback.RecordedAlready, nil
 	}
-	if asked > 0 && !paid {
+	if asked > 0 || nameless || paid && !paidBy.Valid {
 		source = store.SourceSameID
 	}
 	if known != "no" {

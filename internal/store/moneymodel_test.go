@@ -19,9 +19,11 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
-// What shop, provider, operator and orderclose do to the payments of an order, in any order, by seed. At the end each payment is delivered (it
-// paid the order), was given back once, or is one question that somebody sees. The model knows what happened to the money, and none of
-// the rules of RecordPayment. SEED=17 plays one order again, and SEEDS=2000 plays as many on each database, from SEED on.
+// What the shop, the provider, a reader of events, an operator and orderclose do to the payments of an order, in any order, by seed. At the end
+// each payment is delivered once (it paid the order, or an operator has delivered it under a new order), or was given back once. The model knows
+// what happened to the money, and none of the rules of RecordPayment. The operator and the reader do what docs/runbook.md and docs/wire.md allow,
+// and each such step can come before and after each call of the provider. SEED=17 plays one order again, and SEEDS=2000 plays as many on each
+// database, from SEED on.
 func TestMoney_EachPaymentIsDeliveredOrGivenBackOnce(t *testing.T) {
 	eachDatabase(t, eachPaymentEndsOnce)
 }
@@ -41,7 +43,8 @@ func eachPaymentEndsOnce(t *testing.T) {
 	must.Do(t, s.Migrate(t.Context()))
 	first, after := ring.Seeds(map[bool]uint64{false: 150, true: 1500}[ring.All()])
 	for seed := first; seed < after; seed++ {
-		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{}}
+		m := &moneyWorld{T: t, Rand: rand.New(rand.NewPCG(seed, 49)), s: s, id: fmt.Sprintf("o%d", seed), payments: map[string]*payment{},
+			decided: map[int64]store.LateResolution{}}
 		m.automatic = m.IntN(2) == 0
 		m.play()
 		wrong := m.judge()
@@ -59,9 +62,13 @@ type payment struct {
 	amount  int64
 	told    bool // a callback was a success
 	refused bool // the last callback was refused: the provider calls again, and somebody sees it
+	apart   bool // the operator has delivered the goods under a new order id
 	refunds int
 	keys    map[string]bool // idempotency keys of refunds
 }
+
+// open reports whether the money of a payment was neither given back nor used for a new order.
+func (p *payment) open() bool { return p.refunds == 0 && !p.apart }
 
 // anyPayment is the payer of an order that the shop has delivered before it knew which payment paid it.
 const anyPayment = "?"
@@ -73,10 +80,12 @@ type moneyWorld struct {
 	s         *store.Store
 	id        string
 	payments  map[string]*payment
-	payer     string // what the shop has delivered the order for; "": nothing
-	automatic bool   // a reader of the events gives money back, else an operator
-	closed    bool   // by orderclose: it has a receipt
-	split     bool   // other orders deliver what it was paid for
+	payer     string                         // what the shop has delivered the order for; "": nothing
+	automatic bool                           // a reader of the events gives money back
+	closed    bool                           // by orderclose: it has a receipt
+	marked    bool                           // by orderclose, as paid
+	split     bool                           // other orders deliver what it was paid for
+	decided   map[int64]store.LateResolution // what the operator did about a late payment, and has not said yet
 	log       []string
 }
 
@@ -112,14 +121,16 @@ func (m *moneyWorld) play() {
 	exec(m.T, m.s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due) VALUES ('%s', 0, %d)", m.id, due))
 	for range 6 + m.IntN(24) {
 		one(m.Rand, m.pays, m.pays, m.calls, m.calls, m.calls, m.asked, m.close, m.close, m.recheck, m.cancels, m.cancels, m.ships, m.archives,
-			m.refundsAPart, m.splits, m.setsBack, m.writesID, m.givesBack, m.givesBack)()
+			m.refundsAPart, m.splits, m.setsBack, m.givesMarkedBack, m.writesID, m.reads, m.operates, m.operates)()
 	}
 	for _, id := range m.arrived() { // providers call until they are answered
 		m.call(id)
 	}
-	for range 6 { // until no question is left
-		m.givesBack()
+	for len(m.late(false)) > 0 {
+		m.reads()
+		m.operates()
 	}
+	m.looksAtRefused()
 }
 
 // pays: the customer pays. The callback comes later.
@@ -172,13 +183,14 @@ func (m *moneyWorld) requests() []orderclose.CloseRequest {
 
 // money reports whether the provider has money that was not given back.
 func (m *moneyWorld) money() bool {
-	return slices.ContainsFunc(m.arrived(), func(id string) bool { return m.payments[id].refunds == 0 })
+	return m.found() != ""
 }
 
 // asked: before a close the provider says that the order is paid, without an id.
 func (m *moneyWorld) asked() {
 	if state, _ := m.row(); m.money() && state >= 0 {
 		out := must.Get(m.s.PayOrders(m.Context(), m.requests()))(m.T)
+		m.marked = m.marked || state == unpaid && out[0].Verdict == orderclose.AlreadyPaid
 		m.did("the provider is asked: %s", out[0].Verdict)
 		m.fulfil()
 	}
@@ -223,10 +235,10 @@ func (m *moneyWorld) cancels() {
 	}
 }
 
-// found returns a payment that the shop finds at the provider, and that nobody has given back; "": there is none.
+// found returns a payment that the shop finds at the provider, and whose money nobody has given back or used; "": there is none.
 func (m *moneyWorld) found() string {
 	for _, id := range m.arrived() {
-		if p := m.payments[id]; p.refunds == 0 {
+		if m.payments[id].open() {
 			return id
 		}
 	}
@@ -239,7 +251,7 @@ func (m *moneyWorld) refundsAPart() {
 	if by == "" {
 		by = m.found()
 	}
-	if p := m.payments[by]; state == isPaid && p != nil && p.refunds == 0 && (m.payer == "" || m.payer == anyPayment || m.payer == by) {
+	if p := m.payments[by]; state == isPaid && p != nil && p.open() && (m.payer == "" || m.payer == anyPayment || m.payer == by) {
 		m.payer = by
 		m.refund(by, "shop")
 		m.set("state = " + one(m.Rand, "1", "6"))
@@ -265,10 +277,28 @@ func (m *moneyWorld) setsBack() {
 	}
 }
 
+// givesMarkedBack: orderclose had marked the order as paid, the shop has set it back, and another payment has paid it. The shop looks for the
+// money of the first at the provider, and gives it back.
+func (m *moneyWorld) givesMarkedBack() {
+	if state, by := m.row(); m.marked && (state == isPaid || state == shipped) && by != "" {
+		for _, id := range m.arrived() {
+			if p := m.payments[id]; id != by && m.payer != id && p.open() && !p.told {
+				m.refund(id, "shop")
+				m.did("the shop gives %s back, for which orderclose had marked the order as paid", id)
+				return
+			}
+		}
+	}
+}
+
 // writesID: the shop writes the id of a payment that it has found at the provider.
 func (m *moneyWorld) writesID() {
 	if state, by := m.row(); (state == unpaid || state == isPaid) && by == "" {
-		if id := m.found(); id != "" {
+		id := m.found()
+		if m.payer != "" && m.payer != anyPayment {
+			id = m.payer
+		}
+		if id != "" {
 			m.set("pay_no = '" + id + "'")
 			m.did("the shop writes the id of %s", id)
 			m.fulfil()
@@ -297,35 +327,109 @@ func (m *moneyWorld) refund(id, key string) {
 	}
 }
 
-// givesBack: a reader of events gives back each late payment with an id, by the id of the event, and an operator the others. The
-// operator sees at the provider what was given back before, and what the order was delivered for.
-func (m *moneyWorld) givesBack() {
-	for _, p := range must.Get(m.s.LatePayments(m.Context(), false, 100))(m.T) {
-		if p.OrderID != m.id {
-			continue
-		}
-		id, how := p.PaymentID, store.Refunded
-		state, _ := m.row()
-		switch {
-		case m.automatic && id != "" && p.Source == store.SourceCallback:
-			m.refund(id, "late")
-		case id != "" && !m.automatic && state == closedByUs && m.payer == "" && m.payments[id].refunds == 0 && m.IntN(2) == 0:
-			m.set("state = 1, pay_no = " + one(m.Rand, "NULL", "'"+id+"'"))
-			m.payer, how = id, store.Reopened
-		case id != "" && m.payments[id].refunds == 0 && m.payer == anyPayment: // the order was delivered for this payment
-			m.payer, how = id, store.Reopened
-		case id != "" && m.payments[id].refunds == 0 && m.payer != id:
-			m.refund(id, "late")
-		case id == "" && len(p.PerhapsSame) == 0: // which money is it? that nobody has asked about
-			for _, other := range m.arrived() {
-				if m.payments[other].refunds == 0 && m.payer != other && !m.payments[other].told {
-					m.refund(other, "late")
-					break
-				}
+// late returns the late payments of the order that nobody has resolved, or with all each of them: each has one event.
+func (m *moneyWorld) late(all bool) []store.LatePayment {
+	return slices.DeleteFunc(must.Get(m.s.LatePayments(m.Context(), all, 100))(m.T), func(p store.LatePayment) bool { return p.OrderID != m.id })
+}
+
+func (m *moneyWorld) resolve(p store.LatePayment, how store.LateResolution) {
+	must.Get(m.s.ResolveLate(m.Context(), p.ID, how, "ann"))(m.T)
+	m.did("late payment %d %q (%s, perhaps same as %v) is resolved: %s", p.ID, p.PaymentID, p.Source, p.PerhapsSame, how)
+}
+
+// reads: the reader gets an event, perhaps not for the first time. It does what docs/wire.md says, and may end before it has said so.
+func (m *moneyWorld) reads() {
+	events := m.late(true)
+	if !m.automatic || len(events) == 0 {
+		return
+	}
+	p := one(m.Rand, events...)
+	if p.PaymentID == "" || p.Source == store.SourceSameID || p.Resolution != "" {
+		return
+	}
+	m.refund(p.PaymentID, "late")
+	m.did("the reader gives %s back", p.PaymentID)
+	if m.IntN(2) == 0 {
+		m.resolve(p, store.Refunded)
+	}
+}
+
+// operates: the operator looks at the late payments, at the provider and at the shop, and decides. He says so at once, or later. The payments on
+// which the reader acts he leaves to it, or decides while it is stopped.
+func (m *moneyWorld) operates() {
+	for _, p := range m.late(false) {
+		readers := m.automatic && p.Source == store.SourceCallback
+		how, decided := m.decided[p.ID]
+		if !decided {
+			if readers && m.IntN(3) > 0 {
+				continue
+			}
+			how = m.decide(p)
+			m.decided[p.ID] = how
+			if !readers && m.IntN(2) == 0 {
+				continue
 			}
 		}
-		must.Get(m.s.ResolveLate(m.Context(), p.ID, how, "ann"))(m.T)
-		m.did("late payment %q (%s, perhaps same as %v): %s", id, p.Source, p.PerhapsSame, how)
+		m.resolve(p, how)
+	}
+}
+
+// decide does something about the money of a late payment. Of one without an id, the operator looks for the order's payments at the provider.
+func (m *moneyWorld) decide(p store.LatePayment) store.LateResolution {
+	if p.PaymentID != "" {
+		return m.decideOn(p.PaymentID)
+	}
+	rows := m.late(true)
+	how, most := store.Refunded, 1+m.IntN(3)
+	for _, id := range m.arrived() {
+		has := slices.ContainsFunc(rows, func(r store.LatePayment) bool { return r.PaymentID == id })
+		if !has && m.payments[id].open() && m.payer != id && most > 0 {
+			how = m.decideOn(id)
+			most--
+		}
+	}
+	return how
+}
+
+func (m *moneyWorld) decideOn(id string) store.LateResolution {
+	p := m.payments[id]
+	state, _ := m.row()
+	how := m.IntN(4)
+	switch {
+	case p.refunds > 0:
+		return store.Refunded
+	case p.apart || m.payer == id:
+		return store.Reopened
+	case m.payer == anyPayment: // the order was delivered for this payment
+		m.payer = id
+		return store.Reopened
+	case how == 0 && state == closedByUs && m.payer == "":
+		m.set("state = 1, pay_no = " + one(m.Rand, "NULL", "'"+id+"'"))
+		m.payer = id
+		m.did("the operator reopens the order for %s", id)
+		return store.Reopened
+	case how == 1:
+		p.apart = true
+		m.did("the operator delivers %s under a new order id", id)
+		return store.Reopened
+	}
+	key := one(m.Rand, "late", "page") // the key of the runbook, or the provider's page, which takes none
+	m.refund(id, key)
+	m.did("the operator gives %s back, with the key %q", id, key)
+	return store.Refunded
+}
+
+// looksAtRefused: an operator looks at the payments that are still refused. The shop's archive may have the order.
+func (m *moneyWorld) looksAtRefused() {
+	for _, id := range m.arrived() {
+		if p := m.payments[id]; p.refused && p.open() && m.payer != id {
+			if m.payer == anyPayment {
+				m.payer = id
+				continue
+			}
+			m.refund(id, "page")
+			m.did("the operator gives %s back, which is refused", id)
+		}
 	}
 }
 
@@ -336,14 +440,17 @@ func (m *moneyWorld) judge() string {
 		p := m.payments[id]
 		delivered := m.payer == id && !p.keys["shop"]
 		elsewhere := m.split || state < 0
+		on := delivered && (state == isPaid || state == shipped || elsewhere) || p.apart
 		switch {
 		case p.refused && m.closed:
 			return id + " is refused, although the order has a receipt"
 		case p.refunds > 1:
 			return fmt.Sprintf("%s was given back %d times (%v)", id, p.refunds, p.keys)
-		case p.refunds == 1 && delivered && (state == isPaid || state == shipped || elsewhere):
+		case p.refunds == 1 && on:
 			return id + " was given back, and the order is delivered for it"
-		case p.refunds == 0 && !delivered && !p.refused:
+		case p.apart && delivered:
+			return id + " paid the order, and is delivered under a new order id too"
+		case p.open() && !delivered:
 			return fmt.Sprintf("%s is neither delivered nor given back; the order has the status %d, paid by %q, delivered for %q", id, state, by, m.payer)
 		}
 	}

@@ -140,25 +140,30 @@ func (s recorder) recordPayment(tx db.Lent, p money.LatePayment, where db.Candid
 
 // recordOther records a payment of an order that is not open, and whose row does not say that this payment paid it.
 func (s recorder) recordOther(tx db.Lent, o money.Payable, p money.LatePayment) (Recorded, error) {
-	switch {
-	case !o.Named:
+	if !o.Named {
 		return "", fmt.Errorf("%w: it is %q; add it to orders.status.paid or orders.status.closed", ErrUnnamedStatus, o.Status)
-	case o.State == db.StatePaid && o.Payment == "":
-		// The shop or, after it asked the provider, the pipeline has marked the order as paid. If no late payment tells
-		// another one, the first payment that arrives paid it.
-		if late, err := s.otherPaid(tx, p); err != nil {
+	}
+	if o.State == db.StatePaid && o.Payment == "" {
+		// The shop or, after it asked the provider, the pipeline has marked the order as paid. If the order has no late payment, the first
+		// payment that arrives paid it. If it has one, a person may have reopened the order for any of its payments.
+		known, err := s.LateOf(tx, p.OrderID)
+		if err != nil {
 			return "", err
-		} else if !late {
+		}
+		paid := func(k money.LatePayment) bool { return k.PaymentID == p.PaymentID && k.Resolution == money.Reopened }
+		if len(known) == 0 || slices.ContainsFunc(known, paid) { //mutant:reopened-payment-replaced
 			return RecordedAlready, s.setPayment(tx, o, p)
 		}
-	case o.State != db.StatePaid:
-		if asked, err := s.HasReceipt(tx, "paid_receipts", p.OrderID); err != nil {
-			return "", err
-		} else if asked { // the shop may have given this money back, and only the provider knows //mutant:asked-money-given-back
-			p.Source = money.SourceSameID
-		}
+		p.Source = money.SourceSameID
 	}
-	_, err := s.AddLate(tx, p, o.Now) //mutant:late-payment-unrecorded
+	asked, err := s.HasReceipt(tx, "paid_receipts", p.OrderID)
+	if err != nil {
+		return "", err
+	}
+	if asked { // the shop may have given this money back, and only the provider knows //mutant:asked-money-given-back
+		p.Source = money.SourceSameID
+	}
+	_, err = s.AddLate(tx, p, o.Now) //mutant:late-payment-unrecorded
 	return RecordedLate, err
 }
 
@@ -181,19 +186,6 @@ func (s recorder) recordOfArchived(tx db.Lent, p money.LatePayment) (Recorded, e
 		return "", err
 	}
 	return s.recordOther(tx, money.Payable{State: db.StateClosed, Named: true, Now: time.UnixMilli(millis).UTC()}, p)
-}
-
-// otherPaid reports whether late_payments says that a payment did not pay a paid order whose row has no payment's id: an
-// operator has reopened the order for another payment, or the payment itself is on record and was not reopened.
-func (s recorder) otherPaid(tx db.Lent, p money.LatePayment) (other bool, err error) {
-	known, err := s.LateOf(tx, p.OrderID)
-	for _, k := range known {
-		if k.PaymentID == p.PaymentID {
-			return k.Resolution != money.Reopened, err
-		}
-		other = other || k.Resolution == money.Reopened && k.PaymentID != "" //mutant:reopened-payment-replaced
-	}
-	return other, err
 }
 
 // pay marks an open order paid by a payment.

@@ -32,8 +32,8 @@ type LatePayment struct {
 	ResolvedAt time.Time      `json:"resolved_at,omitzero"`
 	Resolution LateResolution `json:"resolution,omitempty"`
 	ResolvedBy string         `json:"resolved_by,omitempty"`
-	// PerhapsSame has the IDs of the order's other rows that are perhaps the same money: nobody has resolved either row, and
-	// one of the two has no PaymentID, because the provider was asked about the order.
+	// PerhapsSame has the IDs of the order's other rows, also of resolved ones, that are perhaps the same money: one of the two
+	// has no PaymentID, because the provider was asked about the order. A row that is resolved has none.
 	PerhapsSame []int64 `json:"perhaps_same_as,omitempty"`
 }
 
@@ -58,8 +58,9 @@ type LateSource string
 const (
 	SourceCallback LateSource = "callback" // the provider called the shop
 	SourceRecheck  LateSource = "recheck"  // the provider was asked, and the order was closed
-	// SourceSameID is a callback of the payment whose id is in the row of the closed order, or one of an order that orderclose had marked
-	// as paid. A person has to ask whether this payment paid the order once, and whether its money went back.
+	// SourceSameID is a callback of money that a person may have decided about: its id is in the row of the closed order, or orderclose had
+	// marked the order as paid, or the order has a late payment without an id. A person has to ask whether this money paid the order or
+	// another one, and whether it went back.
 	SourceSameID LateSource = "same_id"
 )
 
@@ -158,7 +159,8 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 // AddLate writes a late payment and its event, and reports whether it is new: whether the order has no row with its id,
 // or without an id no row at all. The order's row is locked, if there is one. An amount that becomes known is added, unless
 // somebody has resolved the row. Nothing else of a row changes. A row without an id may be the same money as a row with one:
-// markSame says so when rows are read.
+// markSame says so when rows are read. A person may have given back the money of the row without an id, or may be about to, so a
+// payment that comes after it has the source SourceSameID, and no reader of events gives it back.
 func (s *Payments) AddLate(tx db.Lent, p LatePayment, now time.Time) (isNew bool, err error) {
 	known, err := s.LateOf(tx, p.OrderID)
 	if err != nil || p.PaymentID == "" && len(known) > 0 {
@@ -171,6 +173,9 @@ func (s *Payments) AddLate(tx db.Lent, p LatePayment, now time.Time) (isNew bool
 				_, err = tx.Exec("UPDATE late_payments SET amount = ?, currency = ? WHERE id = ? AND resolved_at IS NULL", amount, p.Currency, k.ID)
 			}
 			return false, err
+		}
+		if k.PaymentID == "" { //mutant:decided-money-given-back
+			p.Source = SourceSameID
 		}
 	}
 	at := s.Dialect.TimeText(now)
@@ -240,9 +245,9 @@ func markSame(tx *gorm.DB, payments []LatePayment) error {
 			orders[p.OrderID] = true
 		}
 	}
-	of := map[string][]LatePayment{} // the unresolved rows of orders that have one without an id
-	const query = "SELECT id, order_id, payment_id FROM late_payments l WHERE resolved_at IS NULL AND order_id IN ?" +
-		" AND EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id = '' AND n.resolved_at IS NULL) ORDER BY id"
+	of := map[string][]LatePayment{} // the rows of orders that have one without an id
+	const query = "SELECT id, order_id, payment_id FROM late_payments l WHERE order_id IN ?" +
+		" AND EXISTS (SELECT 1 FROM late_payments n WHERE n.order_id = l.order_id AND n.payment_id = '') ORDER BY id"
 	for part := range slices.Chunk(slices.Collect(maps.Keys(orders)), db.MaxIn) {
 		rows, err := db.RowsOf(db.Own(tx), query, []any{part}, func(p *LatePayment) []any { return []any{&p.ID, &p.OrderID, &p.PaymentID} })
 		if err != nil {

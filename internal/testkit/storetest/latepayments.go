@@ -105,7 +105,7 @@ func recordPayments(t *testing.T, s *shop) {
 	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, status, version, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
 		[]string{"asked 1 3 p1", "cancelled 3 2 -", "closed 2 2 -", "due 0 1 -", "early 1 2 p1", "open 1 2 p1"})
 	want(t, "without the time of the payment", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NULL"), 0)
-	want(t, "late payments", s.late(), []string{"asked p2 1250 EUR callback ", "cancelled p1 1250 EUR callback ",
+	want(t, "late payments", s.late(), []string{"asked p2 1250 EUR same_id ", "cancelled p1 1250 EUR callback ",
 		"closed p1 1250 EUR callback ", "closed p2 1250 EUR callback ", "open p2 1250 EUR callback "})
 	pending := 0
 	s.must(s.PendingEvents(t.Context(), func(id string) {
@@ -114,11 +114,12 @@ func recordPayments(t *testing.T, s *shop) {
 		}
 	}))
 	want(t, "events of closes", pending, 1)
-	event := func(order, payment string) string {
-		return fmt.Sprintf(`order.paid_late/%d:%s/%s {"amount":1250,"currency":"EUR","order_id":"%[2]s","payment_id":"%[3]s","source":"callback"}`,
-			len(order), order, payment)
+	event := func(order, payment, source string) string {
+		return fmt.Sprintf(`order.paid_late/%d:%s/%s {"amount":1250,"currency":"EUR","order_id":"%[2]s","payment_id":"%[3]s","source":"%[4]s"}`,
+			len(order), order, payment, source)
 	}
-	want(t, "events", s.lateEvents(), []string{event("open", "p2"), event("asked", "p2"), event("closed", "p1"), event("closed", "p2"), event("cancelled", "p1")})
+	want(t, "events", s.lateEvents(), []string{event("open", "p2", "callback"), event("asked", "p2", "same_id"), event("closed", "p1", "callback"),
+		event("closed", "p2", "callback"), event("cancelled", "p1", "callback")})
 }
 
 func lateWithoutID(t *testing.T, s *shop) {
@@ -138,11 +139,11 @@ func lateWithoutID(t *testing.T, s *shop) {
 	}
 	want(t, "late payments", s.late(), []string{"a  -  recheck "})
 	want(t, "callback", s.record("a", "p1"), callback.RecordedLate)
-	want(t, "with the id", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback "})
+	want(t, "with the id", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR same_id "})
 	want(t, "callback", s.record("b", "p1"), callback.RecordedLate)
 	n := must.Get(s.RecordLate(t.Context(), []store.LatePayment{recheck("a", ""), recheck("b", ""), recheck("b", "p1"), recheck("b", "p2")}))(t)
 	want(t, "recorded", n, 1)
-	want(t, "at last", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
+	want(t, "at last", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR same_id ", "b p1 1250 EUR callback ", "b p2 -  recheck "})
 	want(t, "events", len(s.lateEvents()), 4)
 }
 
@@ -177,7 +178,7 @@ func lateOfArchivedOrder(t *testing.T, s *shop) {
 		want(t, "callback", s.record("a", "p1"), callback.RecordedLate)
 		expect.Is(t, expect.Err(s.tryRecord(store.LatePayment{OrderID: "open", PaymentID: "p1"})), callback.ErrNoOrder, "an order that no close has seen")
 	}
-	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR callback "})
+	want(t, "late payments", s.late(), []string{"a  -  recheck ", "a p1 1250 EUR same_id "})
 	want(t, "events", len(s.lateEvents()), 2)
 }
 

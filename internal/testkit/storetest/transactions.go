@@ -114,7 +114,7 @@ func lentTransactions(t *testing.T, s *shop, begin Begin) {
 		}
 	}
 	want(t, "committed", states(), []string{"asked 1 3 p1", "late 2 2 -", "open 1 2 p1",
-		"asked p2 1250 EUR callback ", "late p1 1250 EUR callback ", "new"})
+		"asked p2 1250 EUR same_id ", "late p1 1250 EUR callback ", "new"})
 	want(t, "events", len(s.lateEvents()), 2)
 	for what, query := range map[string]string{"paid orders": "orders WHERE status = 1 AND paid_at", "late payments": "late_payments WHERE found_at"} {
 		want(t, what+" whose time is right", s.count("SELECT COUNT(*) FROM "+query+" BETWEEN ? AND ?", s.time(now), s.time(s.now())), 2)
