@@ -122,12 +122,14 @@ func (c change) exec(query string, args ...any) (int64, error) {
 }
 
 // mark deletes what was accepted, and sets the next attempt of the other orders. It changes nothing for an attempt whose lease has passed,
-// if another process has begun the next attempt.
+// if another process has begun the next attempt, nor for another event that has got the same id: a standby that takes over may lack the
+// last rows, and gives their ids again.
 func (c change) mark(done []outcome) error {
+	const attempt = " WHERE id = ? AND attempts = ? AND payload = ?" //mutant:webhook-lease-ignored
 	var sent []any
 	for _, o := range done {
 		if o.err == nil {
-			n, err := c.exec("DELETE FROM webhook_events WHERE id = ? AND attempts = ?", o.id, o.attempts)
+			n, err := c.exec("DELETE FROM webhook_events"+attempt, o.id, o.attempts, string(o.body))
 			if err != nil {
 				return err
 			}
@@ -137,8 +139,7 @@ func (c change) mark(done []outcome) error {
 			continue
 		}
 		next := c.now + o.wait.Milliseconds()
-		n, err := c.exec("UPDATE webhook_events SET next_ms = ?, error = ? WHERE id = ? AND attempts = ?", //mutant:webhook-lease-ignored
-			next, o.text(), o.id, o.attempts)
+		n, err := c.exec("UPDATE webhook_events SET next_ms = ?, error = ?"+attempt, next, o.text(), o.id, o.attempts, string(o.body))
 		if err == nil && n > 0 {
 			_, err = c.exec("UPDATE webhook_events SET next_ms = ? WHERE order_id = ?", next, o.order) //mutant:webhook-order-lost
 		}

@@ -138,6 +138,23 @@ func TestSender_ALateFailureDoesNotMarkTheNextAttempt(t *testing.T) {
 	})
 }
 
+// A standby that lacks the last rows takes over while requests run. It gives the ids of these rows to other events.
+func TestSender_AnAnswerIsThatOfItsEventOnly(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.write("a/1", "b/1")
+		choose := func() []event { return must.Get(r.step(r.Context(), nil, 2, 2, time.Hour))(r).events }
+		old := choose()
+		must.That(r, len(old) == 2, "%d events are sent, want 2", len(old))
+		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM webhook_events"))(r)
+		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM sqlite_sequence"))(r)
+		r.write("a/2", "c/1")
+		choose()
+		must.Get(r.step(r.Context(), []outcome{{event: old[0]}, {event: old[1], err: errors.New("refused"), wait: time.Minute}}, 0, 0, 0))(r)
+		expect.Equal(r, r.count("SELECT COUNT(*) FROM webhook_events WHERE id IN (?, ?) AND error = ''", old[0].id, old[1].id), 2,
+			"events with these ids that no answer has changed")
+	})
+}
+
 func TestSender_TwoShareTheOrders(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.set(func(context.Context, request) (*http.Response, error) {
