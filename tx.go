@@ -25,9 +25,9 @@ type SQLTx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// SQL returns the Tx of a *sql.Tx, or of another type with these methods: *sql.Conn, *sqlx.Tx, the ConnPool of gorm
-// (tx.Statement.ConnPool, also with PrepareStmt), and the Tx of ent with the feature sql/execquery. With a *sql.DB each statement
-// is committed on its own, so RecordPayment refuses it.
+// SQL returns the Tx of a *sql.Tx, or of another type with these methods: *sqlx.Tx, the ConnPool of gorm
+// (tx.Statement.ConnPool in a transaction, also with PrepareStmt), and the Tx of ent with the feature sql/execquery. With a *sql.DB or a
+// *sql.Conn each statement is committed on its own, so RecordPayment refuses both, also a connection on which BEGIN was run: use its BeginTx.
 func SQL(tx SQLTx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ SQLTx }

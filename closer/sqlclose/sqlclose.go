@@ -172,12 +172,13 @@ var (
 // the event order.paid_late. The shop commits, and then answers the provider; all results are a success.
 // A repeated call changes nothing: it returns AlreadyPaid after Paid, and PaidLate again after PaidLate.
 //
-// tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx, and no pool. It is on the database of the Store, with any settings
-// of its connection; on PostgreSQL its driver is pgx. At REPEATABLE READ, the default of MySQL and MariaDB, two callbacks may be a deadlock, closes
-// wait for the gaps that it locks, and MariaDB 11.6 and newer refuse what others have changed since the transaction read first.
-// The order's row is locked first, as in a close: call RecordPayment before other statements that lock rows of other orders or of the stock. After an
-// error, roll back: it wraps
-// ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction again), or orderclose.ErrUnavailable.
+// tx is orderclose.SQL(tx) of a *sql.Tx or of gorm's ConnPool, or pgxtx.New(tx) of a pgx.Tx. A *sql.DB and a *sql.Conn are refused,
+// because they commit each statement by itself. tx is on the database of the Store, with any settings of its connection; on PostgreSQL
+// its driver is pgx. At REPEATABLE READ, the default of MySQL and MariaDB, two callbacks may be a deadlock, closes wait for the gaps that
+// it locks, and MariaDB 11.6 and newer refuse what others have changed since the transaction read first.
+// The order's row is locked first, as in a close: call RecordPayment before other statements that lock rows of other orders or of the
+// stock. After an error, roll back: it wraps ErrNoOrder, ErrUnnamedStatus, ErrBadPayment, orderclose.ErrContended (run the transaction
+// again), or orderclose.ErrUnavailable.
 func (s *Store) RecordPayment(ctx context.Context, tx orderclose.Tx, p Payment) (Recorded, error) {
 	r, err := callback.RecordPayment(ctx, s.s.Payments, tx, store.LatePayment{OrderID: p.OrderID, PaymentID: p.ID, Amount: p.Amount, Currency: p.Currency})
 	err = store.Classify(err)

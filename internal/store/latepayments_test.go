@@ -48,7 +48,8 @@ func TestRecordPayment_RefusesATransactionOnAnotherDatabase(t *testing.T) {
 
 func TestRecordPayment_RefusesWhatIsNoTransaction(t *testing.T) {
 	s := open(t, store.Options{DSN: "root@tcp(127.0.0.1:1)/shop"})
-	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()})} {
+	for _, tx := range []orderclose.Tx{nil, orderclose.SQL(nil), orderclose.SQL(s.DB()), orderclose.SQL(&gorm.PreparedStmtDB{ConnPool: s.DB()}),
+		orderclose.SQL(&sql.Conn{}), orderclose.SQL(struct{ *sql.Conn }{})} {
 		_, err := callback.RecordPayment(t.Context(), s.Payments, tx, store.LatePayment{OrderID: "a", PaymentID: "p1"})
 		expect.That(t, err != nil && strings.Contains(err.Error(), "begin") && !errors.Is(store.Classify(err), orderclose.ErrUnavailable), "%T: %v", tx, err)
 	}

@@ -159,13 +159,16 @@ func wrappedBy(tx orderclose.Tx) any {
 	return tx
 }
 
-// AsTransaction returns an error if tx is nil, or a pool: each statement of a pool is a transaction of its own.
+// AsTransaction returns an error if tx is nil, a pool or a connection: each statement of a pool or of a connection is a transaction of
+// its own. A connection on which the shop has run BEGIN looks the same, and is refused too.
 func AsTransaction(tx orderclose.Tx) error {
 	switch of := wrappedBy(tx); of.(type) {
 	case nil:
 		return errors.New("the transaction is nil: begin one")
 	case *gorm.PreparedStmtDB, interface{ Stats() sql.DBStats }: // the second is *sql.DB, and what embeds it
 		return fmt.Errorf("%T is a pool, which commits each statement by itself: begin a transaction and pass that", of)
+	case interface{ Raw(f func(any) error) error }: // *sql.Conn, and what embeds it
+		return fmt.Errorf("%T is a connection, which commits each statement by itself: begin a transaction with its BeginTx and pass that", of)
 	}
 	return nil
 }
