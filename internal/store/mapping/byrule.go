@@ -16,15 +16,19 @@ func (c *checker) byRule(m *Mapping) {
 	if m.ID.Type == UUIDSwapped {
 		c.report("id.type", "pages of several delays are merged in the order of the ids' text, which is another one for swapped parts", "map a due column")
 	}
-	if loc, err := ParseZone(m.Due.Zone); m.Due.Type == DateTime && err == nil && changesClocks(loc) {
+	if loc, err := ParseZone(m.Due.Zone); m.Due.Type == DateTime && err == nil && changesClocks(loc, time.Now()) {
 		c.reportHarm("due.zone", fmt.Sprintf("clocks in %s are set forward and back", loc), "the database would compute due times that are an hour early",
-			"map a column in UTC or of a type without zone, or a due column")
+			`map a column in UTC or of a type without zone, or a due column; if the column has one offset all year, write it: zone: "-06:00"`)
 	}
 }
 
-// changesClocks reports whether clocks are set in these years.
-func changesClocks(loc *time.Location) bool {
-	first := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+// oldestCreated is how long ago the orders were created whose due times matter: an older one is overdue, with an hour more or less.
+const oldestCreated = 400 * 24 * time.Hour
+
+// changesClocks reports whether clocks are set from oldestCreated before now on, for twenty years. A zone whose daylight saving time ended
+// before has one offset.
+func changesClocks(loc *time.Location, now time.Time) bool {
+	first := now.Add(-oldestCreated)
 	_, offset := first.In(loc).Zone()
 	for day := range 20 * 366 {
 		if _, then := first.AddDate(0, 0, day).In(loc).Zone(); then != offset {
