@@ -141,6 +141,21 @@ install_packages() {
   done
 }
 
+# jars_have FOLDER SUM checks all files of a folder, by the checksum of the list of their checksums. Maven and npm check only against what the registry says.
+jars_have() {
+  [[ $(cd "$1" && LC_ALL=C sha256sum -- * | sha256sum) == "$2  -" ]] || die "the files in $1 have the wrong checksum"
+}
+
+# Checksums of Kafka's jars, by version.
+declare -A kafka_sums=(
+  [3.3.2]=552d0661bd850ac61c5cd83a641103292eb576be5d7ebc8da8709f13931796f9
+  [3.9.2]=aea7a5c231fa124b118209d52b9fe968e420e08f7e1f7bfec392f8c1de62b951
+  [4.0.2]=e4e45e505baee7c2f053a2a4c9e5d8e78b46d2d90475c68f63c1c4a1bc2a9f5c
+  [4.1.0]=defd8523665b9074bf5486e51fe91862ce7d7b704147ee109ec8d845548c7da9
+  [4.1.2]=a7a80a30421a5b0e302a2353f5d1d41867a5602ccfbd90b207aa3a8c1dc9b636
+  [4.4.0]=98b52a7fc606912291aaa0d2a2b8563c1bb4f6a732ad5a4ba94bffc300884b95
+)
+
 # The folder is renamed when it is complete, so an existing folder is complete.
 has_jars() { [[ -d $(kafka_home)/libs ]]; }
 
@@ -154,6 +169,11 @@ install_jars() {
   cp "$here/kafka-pom.xml" "$part/pom.xml"
   mvn -q -B -C -f "$part/pom.xml" "-Dkafka.version=$(kafka_version)" dependency:copy-dependencies "-DoutputDirectory=$part/libs" >&2 ||
     die "Maven could not fetch the jars of Kafka $(kafka_version)"
+  if [[ ${kafka_sums[$(kafka_version)]-} ]]; then
+    jars_have "$part/libs" "${kafka_sums[$(kafka_version)]}"
+  else
+    note "install.sh has no checksum of the jars of Kafka $(kafka_version): Maven has checked them against the repository's own"
+  fi
   rm "$part/pom.xml"
   mv -T "$part" "$home"
 }
@@ -290,6 +310,7 @@ install_rocketmq() {
   cp "$here/rocketmq-pom.xml" "$part/pom.xml"
   mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part/libs" >&2 ||
     die "Maven could not fetch RocketMQ's jars"
+  jars_have "$part/libs" 13371e2c629731e9b6fda207646f555af3500f8b44d41bb187c257b937d837ee
   rm "$part/pom.xml"
   mv -T "$part" "$home"
 }
@@ -318,6 +339,7 @@ install_debezium() {
     tar -xzf "$archive" -C "$part/plugins"
     rm "$archive"
   done <<<"$debezium_sha256"
+  jars_have "$part/libs" 336bf7c60601dee3136896812e1f56f67e707aef88fedbdf0b6c1419d221c2ba
   rm "$part/pom.xml"
   mv -T "$part" "$home"
 }
@@ -330,8 +352,9 @@ install_clients() {
   note "fetching libraries for clients in Node and Python into $home"
   rm -rf -- "$home.part"
   mkdir "$home.part"
-  npm install --silent --ignore-scripts --no-audit --no-fund --prefix "$home.part" kafkajs@2.2.4 mysql2@3.24.6 >&2 || die "npm could not fetch kafkajs and mysql2"
-  python3 -m venv "$home.part" && "$home.part/bin/python3" -m pip install -q --only-binary :all: confluent-kafka==2.16.1 PyMySQL==1.2.4 >&2 ||
+  cp "$here/clients"/package*.json "$home.part"
+  npm ci --silent --ignore-scripts --no-audit --no-fund --prefix "$home.part" >&2 || die "npm could not fetch kafkajs and mysql2"
+  python3 -m venv "$home.part" && "$home.part/bin/python3" -m pip install -q --only-binary :all: --require-hashes -r "$here/clients/requirements.txt" >&2 ||
     die "pip could not fetch confluent-kafka and PyMySQL"
   mv -T "$home.part" "$home"
 }
