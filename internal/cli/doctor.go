@@ -202,6 +202,8 @@ func (s *session) checksOfDatabase(facts health.Facts, try bool) (needed int, ch
 		}
 		return schemaIs(schema.Value), exitIf(schema.Value.Has == 0, Findings, "this user may not read its version")
 	}})
+	checks = append(checks, check{"hosts that disappear", "set these variables to 15 s for the database's user or the server, and in ProxySQL " +
+		"mysql-max_transaction_idle_time to 15000; docs/servers.md has more about settings of sessions", s.checkSilence})
 	if s.Store.OwnStore() {
 		return needed, checks
 	}
@@ -256,6 +258,16 @@ func (s *session) checkServer(ctx context.Context) (well string, err error) {
 		}
 	}
 	return well, nil
+}
+
+// checkSilence checks how long the locks of a program whose host has disappeared stay.
+func (s *session) checkSilence(ctx context.Context) (well string, err error) {
+	longer, err := s.Store.Silence(ctx)
+	if err == nil && longer != "" {
+		err = fmt.Errorf("a proxy ignores what each session sets: %s. If the host of a program disappears in the middle of a transaction, checkouts, "+
+			"payments and closes of the same orders and SKUs wait as long", longer)
+	}
+	return "their transactions end in the database after 15 s", err
 }
 
 // checkTables compares the orders' tables with the mapping.

@@ -32,6 +32,8 @@ func TestSettings_TheListHasEachVariableOfASession(t *testing.T) {
 // unusual are values that a server of a shop may have; "": the test does not change the variable. Of other variables ON becomes OFF, a number 1,
 // and a word of PostgreSQL another one of those that the server lists.
 var unusual = map[string]string{
+	"wait_timeout": "60", "net_read_timeout": "60", "net_write_timeout": "60", "idle_transaction_timeout": "60", "idle_write_transaction_timeout": "60",
+	"idle_readonly_transaction_timeout": "60", "idle_in_transaction_session_timeout": "60000", "tcp_user_timeout": "60000",
 	"time_zone": "'+08:00'", "sql_mode": "'ANSI,NO_BACKSLASH_ESCAPES'", "sql_select_limit": "2", "completion_type": "1", "max_join_size": "1",
 	"max_statement_time": "0.001", "system_versioning_asof": "'2020-01-01 00:00:00'", "character_set_client": "latin1",
 	"character_set_results": "latin1", "character_set_connection": "latin1", "character_set_server": "latin1", "collation_connection": "utf8mb4_general_ci",
@@ -66,7 +68,7 @@ func unusualValues(t *testing.T) {
 			must.That(t, errors.Is(err, store.ErrServer) && strings.Contains(err.Error(), refused.Names[0]), "%v, want a refusal", err)
 		})
 	}
-	parts := [][]settings.Setting{append(settings.Of(kind, "forced"), settings.Of(kind, "set")...)}
+	parts := [][]settings.Setting{slices.Concat(settings.Of(kind, "forced"), settings.Of(kind, "limit"), settings.Of(kind, "set"))}
 	for _, rows := range slices.AppendSeq(parts, slices.Chunk(settings.Of(kind, "harmless"), 3)) {
 		names := variables(t, admin, kind, rows)
 		groups := [][]string{names}

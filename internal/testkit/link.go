@@ -114,6 +114,9 @@ func (p *pipe) piece(b []byte) bool {
 	if p.deaf.Load() {
 		return true
 	}
+	if p.direction == ToServer {
+		p.proxy.tick()
+	}
 	if p.direction == ToClient {
 		if t := p.answer.Load(); t != nil {
 			p.cut()

@@ -45,7 +45,10 @@ type Proxy struct {
 	rules   [2]ProxyRules
 	refuse  bool
 	traps   []*trap
-	texts   [][]byte // are counted
+	pieces  int           // that clients have sent
+	stallAt int           // at this piece, the proxy stalls; 0: never
+	stalled chan struct{} // is closed then
+	texts   [][]byte      // are counted
 	counted atomic.Int64
 	changed chan struct{} // is closed and replaced when the rules change
 	closed  bool
@@ -155,6 +158,34 @@ func (p *Proxy) Set(d Direction, r ProxyRules) {
 func (p *Proxy) Stall() {
 	p.Set(ToServer, ProxyRules{Hold: true})
 	p.Set(ToClient, ProxyRules{Hold: true})
+}
+
+// StallBefore stalls before the n-th piece that clients send from now on, over all connections: with a driver that writes a statement at once, a
+// statement or a part of a long one. The server then sees what it sees of a client that is stopped, or whose host has disappeared. The channel is
+// closed when the proxy stalls.
+func (p *Proxy) StallBefore(n int) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stallAt, p.stalled = p.pieces+n, make(chan struct{})
+	return p.stalled
+}
+
+// Pieces returns how many pieces clients have sent; see StallBefore.
+func (p *Proxy) Pieces() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pieces
+}
+
+// tick counts a piece that a client sends.
+func (p *Proxy) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pieces++; p.pieces == p.stallAt {
+		p.rules = [2]ProxyRules{{Hold: true}, {Hold: true}}
+		p.announce()
+		close(p.stalled)
+	}
 }
 
 // Refuse resets all connections that are opened from now on.

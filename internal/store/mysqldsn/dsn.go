@@ -34,6 +34,10 @@ const (
 	// has gone: without a bound of its own it would wait for up to a year, and each retry would
 	// leave another session behind.
 	tableLockMargin = 5 * time.Second
+
+	// MaxIdle is how long a pool keeps a connection without use. It is shorter than the wait_timeout of a session, so
+	// that the server ends no connection that the pool is about to use.
+	MaxIdle = 10 * time.Second
 )
 
 // Parse parses a DSN and sets TLS; t nil: as the DSN says. An error quotes no part of the DSN, in which the password is.
@@ -98,6 +102,26 @@ func secure(cfg *mysql.Config, t *tls.Config) error {
 		cfg.TLS = t.Clone()
 	}
 	cfg.AllowAllFiles = false // no server may ask this process for a file
+	return limited(cfg.Params)
+}
+
+// limited refuses parameters that let the server wait longer for a client that has disappeared. Its transaction would keep
+// the rows of checkouts and payments locked for as long.
+func limited(parameters map[string]string) error {
+	for name, value := range parameters {
+		for _, server := range []string{settings.MySQL, settings.MariaDB} {
+			s := settings.Find(server, name)
+			if s.What != "limit" {
+				continue
+			}
+			most, err := strconv.Atoi(s.Value)
+			seconds, wrong := strconv.Atoi(value)
+			if err != nil || wrong != nil || seconds < 1 || seconds > most {
+				return fmt.Errorf("the database's DSN has %s=%.20s: remove the parameter, because the transaction of a program whose host has disappeared "+
+					"has to end after %d s", name, value, most)
+			}
+		}
+	}
 	return nil
 }
 
@@ -142,7 +166,7 @@ func Force(cfg *mysql.Config) error {
 		cfg.Params = map[string]string{}
 	}
 	maps.DeleteFunc(cfg.Params, func(name, _ string) bool {
-		return settings.Find(settings.MySQL, name).What == "forced" || settings.Find(settings.MariaDB, name).What == "forced"
+		return isSet(settings.MySQL, name) || isSet(settings.MariaDB, name)
 	})
 	name, values, _ := strings.Cut(settings.MySQLAssignments(), " = ") // one parameter, since their order counts
 	cfg.Params[name] = values                                          //mutant:server-setting-inherited
@@ -156,6 +180,12 @@ func Force(cfg *mysql.Config) error {
 		mysql.TimeTruncate(time.Millisecond),
 		mysql.Charset("utf8mb4", "utf8mb4_bin"), // ids compare exactly
 	)
+}
+
+// isSet reports whether each session gets the value of a variable from the list.
+func isSet(server, name string) bool {
+	what := settings.Find(server, name).What
+	return what == "forced" || what == "limit"
 }
 
 // WithoutReadTimeout returns the configuration for statements that may take minutes, such as

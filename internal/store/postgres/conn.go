@@ -137,7 +137,12 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // the planner may choose to read the whole table. So it does for 500 keys of 40,000 rows, which takes twice as long.
 // A small table without an index then costs so much on paper that the planner would compile the statement, which takes longer than to execute it.
 // A statement_timeout of the server or of the user would end the wait of a COMMIT for a synchronous standby, and the COMMIT would succeed.
-const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = "
+// A client that has disappeared says nothing more: then the transaction ends after Silence, and no checkout or payment waits longer for its locks.
+const inTx = "; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '" +
+	Silence + "'; SET LOCAL lock_timeout = "
+
+// Silence is how long the server waits in a transaction for the next statement, or for the client to take rows.
+const Silence = "15s"
 
 func (c *Config) inTx() string {
 	settings := inTx + "'" + c.lockWait + "'"

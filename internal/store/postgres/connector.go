@@ -75,14 +75,16 @@ var (
 	ErrZone = errors.New("the session's time zone is not UTC")
 )
 
-// sessionQuery asks for what judge judges.
+// sessionQuery asks for what judge judges, and sets how long the server waits for a client that takes no rows. A pooler tells the
+// client another process id (%d) than that of the server. Behind it the setting would be that of the pooler's connection.
 var sessionQuery = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), " +
-	"current_setting('DateStyle'), " + settings.PostgresWrong()
+	"current_setting('DateStyle'), " + strings.ReplaceAll(settings.PostgresWrong(), "%", "%%") +
+	", CASE WHEN pg_backend_pid() = %d THEN set_config('tcp_user_timeout', '" + Silence + "', false) END"
 
 // check reports why a new connection cannot be used: its session has other settings than it was given, or
 // the server is of another kind, too old, or a standby.
 func check(ctx context.Context, c *pgconn.PgConn) error {
-	results, err := c.Exec(ctx, sessionQuery).ReadAll()
+	results, err := c.Exec(ctx, fmt.Sprintf(sessionQuery, c.PID())).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read the settings of a new connection: %w", err)
 	}

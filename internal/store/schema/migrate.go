@@ -86,7 +86,7 @@ func (s *Checker) Migrate(ctx context.Context) (err error) {
 		return e
 	}
 	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
-	err = s.exclusively(ctx, pool, func() error {
+	err = s.exclusively(ctx, pool, func(ctx context.Context) error {
 		if err := s.applySteps(ctx, pool); err != nil {
 			return err
 		}
@@ -206,16 +206,14 @@ const (
 	migrationPoll = 200 * time.Millisecond
 	// stepPause is the pause before a step is tried again, in which everybody else gets the table.
 	stepPause = time.Second
-	// migrationSilence is the longest step of a migration, after which its lock is lost.
-	migrationSilence = 24 * time.Hour
 )
 
 // exclusively runs work while no other process runs it: MySQL commits each CREATE TABLE by itself, so
 // the second process would fail on the tables of the first. While it waits, it keeps no connection, which the
-// other process may need.
-func (s *Checker) exclusively(ctx context.Context, pool *sql.DB, work func() error) error {
+// other process may need. The context of work ends if this process loses the lock.
+func (s *Checker) exclusively(ctx context.Context, pool *sql.DB, work func(ctx context.Context) error) error {
 	for end := time.Now().Add(migrationWait); ; {
-		release, err := s.Dialect.SessionLock(ctx, pool, "migrate", migrationSilence)
+		held, release, err := s.Dialect.SessionLock(ctx, pool, "migrate")
 		switch {
 		case err != nil:
 			return err
@@ -225,7 +223,10 @@ func (s *Checker) exclusively(ctx context.Context, pool *sql.DB, work func() err
 				defer cancel()
 				release(ending)
 			}()
-			return work()
+			if err = work(held); err != nil && held.Err() != nil && ctx.Err() == nil {
+				err = fmt.Errorf("%w: %w", context.Cause(held), err)
+			}
+			return err
 		case time.Now().After(end):
 			return errors.New("another process has been migrating this database for five minutes")
 		case !retry.Sleep(ctx, migrationPoll):

@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"gorm.io/gorm"
+
 	"github.com/orderclose/orderclose/internal/store/internal/db"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
@@ -30,6 +33,21 @@ func (s *Checker) Unsafe(ctx context.Context) (string, error) {
 		return fmt.Sprintf("sync_binlog is %d: %s", sync, lost), nil
 	}
 	return s.Untried(ctx)
+}
+
+// Silence returns the settings with which this session waits longer for a client that has disappeared than each session is told to, because a
+// proxy ignores that; "": there are none. So long the transaction of a lost host would keep its locks.
+func (s *Checker) Silence(ctx context.Context) (longer string, err error) {
+	query := "SELECT " + settings.MySQLOver()
+	switch s.Dialect.Name {
+	case db.SQLite:
+		return "", nil
+	case db.Postgres:
+		query = "SELECT CASE current_setting('idle_in_transaction_session_timeout') WHEN '" + postgres.Silence + "' THEN '' ELSE " +
+			"'idle_in_transaction_session_timeout is ' || current_setting('idle_in_transaction_session_timeout') END"
+	}
+	err = s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return tx.Raw(query).Row().Scan(&longer) }, db.ReadCommitted)
+	return longer, s.FailedTo(ctx, err, "read how long the database server waits for a silent client")
 }
 
 // Untried returns the variables of sessions that the package settings does not list; "": there are none. It asks MySQL and MariaDB some hundred

@@ -1,6 +1,13 @@
 // Package settings lists the variables that database servers have for themselves and for each session, and what orderclose does about each.
-// In settings.csv a variable is forced: each session has the value. Or it is refused: a session with another value is not used. Or it is set in
-// another way, or another value makes statements fail and none wrong (fails), or each value is harmless. The last column says why.
+// In settings.csv a variable is one of these:
+//   - forced: each session has the value.
+//   - limit: each session gets the value. doctor says if it has another one, because a proxy may ignore the assignment.
+//   - refused: a session with another value is not used.
+//   - set: it is set in another way.
+//   - fails: another value makes statements fail, and none wrong.
+//   - harmless: each value is.
+//
+// The last column says why.
 package settings
 
 import (
@@ -56,22 +63,29 @@ func Find(server, variable string) Setting {
 	return Setting{}
 }
 
-// MySQLAssignments writes the forced values, for SET.
-func MySQLAssignments() string { return strings.TrimPrefix(mysqlForced(", %s = %s"), ", ") }
+// MySQLAssignments writes the forced values and the limits, for SET.
+func MySQLAssignments() string {
+	return strings.TrimPrefix(eachMySQL("forced", ", %s = %s")+eachMySQL("limit", ", %s = %s"), ", ")
+}
 
 // MySQLWrong is an expression: the names of the variables that do not have their forced values.
 func MySQLWrong() string {
-	return "CONCAT_WS(', '" + strings.ReplaceAll(mysqlForced(", IF(@@session.%s <=> %s, NULL, '%[1]s')"), "<=> DEFAULT", "<=> 'DEFAULT'") + ")"
+	return "CONCAT_WS(', '" + strings.ReplaceAll(eachMySQL("forced", ", IF(@@session.%s <=> %s, NULL, '%[1]s')"), "<=> DEFAULT", "<=> 'DEFAULT'") + ")"
 }
 
-// mysqlForced writes each forced variable. What only MySQL, only MariaDB, or only a newer version of one has is in a comment that only that
+// MySQLOver is an expression: the limits that a session does not keep, with their values.
+func MySQLOver() string {
+	return "CONCAT_WS(', '" + eachMySQL("limit", ", IF(@@session.%s BETWEEN 1 AND %s, NULL, CONCAT('%[1]s is ', @@session.%[1]s))") + ")"
+}
+
+// eachMySQL writes each variable about which this is done. What only MySQL, only MariaDB, or only a newer version of one has is in a comment that only that
 // server executes.
-func mysqlForced(format string) (text string) {
+func eachMySQL(what, format string) (text string) {
 	for _, on := range [][2]string{{"MySQL MariaDB", "%s"}, {MySQL, " /*!80001 %s */"}, {MariaDB, " /*M!100600 %s */"},
 		{MariaDB + " 10.11.6", " /*M!101106 %s */"}} {
 		part := ""
 		for _, s := range all() {
-			if s.Servers == on[0] && s.What == "forced" {
+			if s.Servers == on[0] && s.What == what {
 				part += fmt.Sprintf(format, s.Names[0], s.Value)
 			}
 		}

@@ -9,9 +9,9 @@ import (
 func TestList_EachRowSaysWhatIsDone(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range all() {
-		one := s.What == "forced" || s.What == "refused"
+		one := s.What == "forced" || s.What == "limit" || s.What == "refused"
 		must.That(t, one || s.What == "set" || s.What == "fails" || s.What == "harmless", "%v: what is done?", s)
-		must.That(t, one == (s.Value != "") && (!one || len(s.Names) == 1), "%v: only one that is forced or refused has a value", s)
+		must.That(t, one == (s.Value != "") && (!one || len(s.Names) == 1), "%v: only one that is forced, refused or a limit has a value", s)
 		for _, name := range s.Names {
 			must.That(t, !known[s.Servers+name], "%s has two rows", name)
 			known[s.Servers+name] = true

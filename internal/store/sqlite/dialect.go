@@ -51,8 +51,8 @@ func dialect(clock func() time.Time) db.Dialect {
 }
 
 // noLock is db.Dialect.SessionLock: only one process may migrate.
-func noLock(context.Context, *sql.DB, string, time.Duration) (release func(context.Context), err error) {
-	return func(context.Context) {}, nil
+func noLock(ctx context.Context, _ *sql.DB, _ string) (held context.Context, release func(context.Context), err error) {
+	return ctx, func(context.Context) {}, nil
 }
 
 func releaseStock(s *mapping.Stock, n int) string {

@@ -133,6 +133,7 @@ func openDatabase(servers environ.Servers) (*sql.DB, error) {
 	db.SetMaxOpenConns(maxConnections)
 	db.SetMaxIdleConns(maxConnections)
 	db.SetConnMaxLifetime(connectionAge)
+	db.SetConnMaxIdleTime(mysqldsn.MaxIdle)
 	return db, nil
 }
 

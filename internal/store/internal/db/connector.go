@@ -26,7 +26,9 @@ func OpenPool(cfg *mysql.Config, open func(driver.Connector) *sql.DB) (*sql.DB, 
 	if err != nil {
 		return nil, mysqldsn.Error(err)
 	}
-	return open(CheckedConnector{tlsConnector{c, cfg.TLS}, checkSession}), nil
+	pool := open(CheckedConnector{tlsConnector{c, cfg.TLS}, checkSession})
+	pool.SetConnMaxIdleTime(mysqldsn.MaxIdle)
+	return pool, nil
 }
 
 // errTransport is MySQL's error number for a connection without TLS where the server requires it

@@ -55,9 +55,9 @@ type Dialect struct {
 	DeleteByID func(table string) string
 	// Dispatch shares the rows of an outbox among dispatchers, and returns how many rows it read.
 	Dispatch func(context.Context, Dispatching) (rows int, err error)
-	// SessionLock takes a lock on a connection of its own; release is nil if another connection has it. The server gives the lock away after
-	// silence without a statement.
-	SessionLock func(ctx context.Context, db *sql.DB, name string, silence time.Duration) (release func(context.Context), err error)
+	// SessionLock takes a lock on a connection of its own; release is nil if another connection has it. held ends when the lock is lost. The
+	// server gives the lock away when it has heard nothing of this connection for 15 s.
+	SessionLock func(ctx context.Context, db *sql.DB, name string) (held context.Context, release func(context.Context), err error)
 	// OnTx returns a statement with its arguments as a transaction of a program takes them.
 	OnTx func(query string, args []any) (string, []any)
 	// OnConflict says that an INSERT has ON CONFLICT in place of REPLACE.

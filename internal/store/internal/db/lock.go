@@ -5,17 +5,25 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"math"
+	"sync"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
+)
+
+const (
+	// lockInterval is how long the connection that has a lock says nothing. After three times as long the server takes its
+	// client for lost.
+	lockInterval = 5 * time.Second
+	// lockAnswer is how long the connection waits for the answer.
+	lockAnswer = 2 * lockInterval
 )
 
 // lockStatements are the statements of a lock that the server gives to a connection. They run in one transaction, which
 // lasts as long as the lock, so that a proxy or pooler passes all of them to one connection of the server. The
 // transaction reads no table.
 type lockStatements struct {
-	Begin string // begins the transaction
-	// Silence sets after how many seconds (%d) without a statement the server closes the connection.
-	Silence string
+	Begin string // begins the transaction, which ends soon after its client has disappeared
 	// The following have one argument, the name of the lock. Take returns 1 if the connection got the lock, and 0 if
 	// another connection has it. Held returns 1 if this connection has the lock, and otherwise 0.
 	Take, Held string
@@ -23,21 +31,38 @@ type lockStatements struct {
 }
 
 // lock is Dialect.SessionLock.
-func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string, silence time.Duration) (release func(context.Context), err error) {
+func (q *lockStatements) lock(ctx context.Context, db *sql.DB, name string) (held context.Context, release func(context.Context), err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l := &lockConn{q, conn, name}
-	taken, err := l.take(ctx, silence)
+	taken, err := l.take(ctx)
 	if !taken || err != nil {
 		l.discard()
-		return nil, err
+		return nil, nil, err
 	}
-	return func(ctx context.Context) {
+	held, lost := context.WithCancelCause(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { l.keep(held, lost) })
+	return held, func(ctx context.Context) {
+		lost(nil)
+		keeping.Wait()
 		_, _ = conn.ExecContext(ctx, q.Release)
 		l.discard()
 	}, nil
+}
+
+// keep asks every lockInterval for the lock, until held ends. If the connection does not have it any more, keep ends held.
+func (l *lockConn) keep(held context.Context, lost context.CancelCauseFunc) {
+	for retry.Sleep(held, lockInterval) {
+		ctx, cancel := context.WithTimeout(held, lockAnswer)
+		err := l.check(ctx)
+		cancel()
+		if err != nil && held.Err() == nil {
+			lost(fmt.Errorf("the lock %s is lost, and another process may take it: %w", l.name, err))
+		}
+	}
 }
 
 // lockConn is a connection that has a lock, or asks for it.
@@ -48,11 +73,9 @@ type lockConn struct {
 }
 
 // take takes the lock. It returns false if another connection has it.
-func (l *lockConn) take(ctx context.Context, silence time.Duration) (bool, error) {
-	for _, statement := range []string{l.q.Begin, fmt.Sprintf(l.q.Silence, int(math.Ceil(silence.Seconds())))} {
-		if _, err := l.conn.ExecContext(ctx, statement); err != nil {
-			return false, err
-		}
+func (l *lockConn) take(ctx context.Context) (bool, error) {
+	if _, err := l.conn.ExecContext(ctx, l.q.Begin); err != nil {
+		return false, err
 	}
 	taken, err := l.ask(ctx, l.q.Take)
 	if err == nil && taken {
@@ -77,7 +100,7 @@ func (l *lockConn) ask(ctx context.Context, query string) (bool, error) {
 	return n == 1, err
 }
 
-// discard closes the connection. The pool does not get it back, because its session has another timeout.
+// discard closes the connection, with what is left of the transaction and the lock.
 func (l *lockConn) discard() {
 	_ = l.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = l.conn.Close()

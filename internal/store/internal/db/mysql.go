@@ -228,7 +228,6 @@ const mysqlLockName = "CONCAT('orderclose.', LEFT(SHA2(CONCAT_WS('.', DATABASE()
 
 var mysqlLock = lockStatements{
 	Begin:   "START TRANSACTION",
-	Silence: "SET SESSION wait_timeout = %d",
 	Take:    "SELECT COALESCE(GET_LOCK(" + mysqlLockName + ", 0), 0)",
 	Held:    "SELECT COALESCE(IS_USED_LOCK(" + mysqlLockName + ") = CONNECTION_ID(), 0)",
 	Release: "DO RELEASE_ALL_LOCKS()",

@@ -61,9 +61,8 @@ const postgresLockName = "hashtextextended(concat_ws('.', 'orderclose', current_
 // postgresLock has the statements of PostgreSQL. Its transaction is open as long as the lock. It has no snapshot between two
 // statements, so VACUUM can remove dead rows meanwhile.
 var postgresLock = lockStatements{
-	Begin:   "START TRANSACTION ISOLATION LEVEL READ COMMITTED",
-	Silence: "SET LOCAL idle_in_transaction_session_timeout = '%ds'",
-	Take:    "SELECT pg_try_advisory_xact_lock(" + postgresLockName + ")::int",
+	Begin: "START TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '" + postgres.Silence + "'",
+	Take:  "SELECT pg_try_advisory_xact_lock(" + postgresLockName + ")::int",
 	Held: "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted" +
 		" AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = " + postgresLockName,
 	Release: "ROLLBACK",
