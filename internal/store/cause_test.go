@@ -27,6 +27,9 @@ func plainShop(t *testing.T) *store.Store {
 	return s
 }
 
+// hasChecks asks whether MySQL enforces CHECK, as it does since 8.0.16.
+const hasChecks = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name = 'CHECK_CONSTRAINTS'"
+
 // Each order that cannot be closed has one cause, with the SKU, the column and the value. A look at the order finds the same cause.
 func TestClose_AnOrderThatCannotBeClosedHasOneCause(t *testing.T) { eachDatabase(t, namedCauses) }
 
@@ -60,7 +63,7 @@ func namedCauses(t *testing.T) {
 		{trigger, drop, orderclose.RefusedByTrigger, "not on Sundays"},
 		{check, "ALTER TABLE g DROP CONSTRAINT few", orderclose.RefusedByServer, "few"},
 	} {
-		if c.do == check && kindOf(t) == "mysql" { // 8.0.15 enforces no CHECK
+		if c.do == check && kindOf(t) == "mysql" && texts(t, s, hasChecks) == "0" {
 			continue
 		}
 		exec(t, s.DB(), c.do)
