@@ -214,7 +214,7 @@ func (s *Closer) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try boo
 		return o, ErrNoTrial
 	}
 	t, err := s.tryOrders(ctx, []orderclose.Order{{ID: r.OrderID, CreatedAt: r.CreatedAt, Due: r.Due}})
-	if t != nil && t.closing != nil && t.closing.Contended[r.OrderID] {
+	if t != nil && t.closing != nil && t.closing.Contended[r.OrderID] != nil {
 		return t.closing.Outcome(r.OrderID), nil
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 // Closer closes orders, previews and tries closes, and pauses them.
 type Closer struct {
 	*schema.Checker
+	entries   entryCache
 	stuck     sync.Map                  // until when nobody waits for a hotRow
 	lastClose atomic.Pointer[time.Time] // when an order was closed last; nil: none was
 	// lastCrowd is when closes last waited in vain for the stock. They lock it first for crowdedFor; nil: never.
@@ -161,15 +162,24 @@ func (s *Closer) closeUnlocked(ctx context.Context, path orderclose.Path, reqs [
 // avoid.
 func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest,
 	candidates db.Candidates, turn *hotRow) (c *closing, err error) {
-	locked := map[string]bool{} // orders with locked lines
-	waited := false             // for the stock, in vain
+	locked := map[string]error{} // orders with locked lines
+	waited := false              // for the stock, in vain
+	s.loadEntries(ctx, candidates.All)
+	entries, err := s.releaseWaits(s.Gorm.WithContext(ctx)) // else the UPDATE of the orders fails at once, or no entry is locked apart
+	if err != nil {
+		return nil, s.Explain(ctx, err)
+	}
 	for range maxRounds {
-		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] })
-		c, err = s.tryClose(ctx, path, left, requests, candidates, turn)
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return locked[id] != nil })
+		c, err = s.tryClose(ctx, path, left, requests, candidates, turn, entries)
 		switch {
 		case errors.Is(err, errWatch): // once more, with a look at the stock before
+		case errors.Is(err, errMarkLocked):
+			entries = true
 		case errors.Is(err, errLinesLocked):
-			maps.Copy(locked, s.ordersWithLockedLines(ctx, left, candidates))
+			for id := range s.ordersWithLockedLines(ctx, left, candidates) {
+				locked[id] = errLineLocked
+			}
 		case errors.Is(err, errStockLocked) && turn == nil:
 			if waited { // twice: it was more than another close
 				s.crowded()
@@ -180,6 +190,9 @@ func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []str
 			maps.Copy(c.Contended, locked)
 			return c, nil
 		default:
+			if db.HasCode(err, db.LockedCodes) {
+				s.entries.Clear() // an index may be new
+			}
 			return nil, err
 		}
 	}
@@ -188,7 +201,7 @@ func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []str
 
 // tryClose closes orders in one transaction. The closing holds what became of each order.
 func (s *Closer) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates db.Candidates,
-	turn *hotRow) (*closing, error) {
+	turn *hotRow, entries bool) (*closing, error) {
 	var c *closing
 	defer func() { c.endStockTurn() }()
 	err := s.Transact(ctx, func(tx *gorm.DB) error {
@@ -196,6 +209,7 @@ func (s *Closer) tryClose(ctx context.Context, path orderclose.Path, ids []strin
 		c = s.newClosing(tx, requests, candidates)
 		c.Locks, c.path, c.turn = SkipLocked, path, turn
 		c.stockFirst, c.watched = turn != nil || s.isCrowded(), s.watch.Load()
+		c.entries = entries || c.stockFirst
 		err := c.run(ids)
 		if err != nil {
 			c.endStockTurn() // before a pause of transact

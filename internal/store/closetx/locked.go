@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/schema"
 )
 
-// A close waits in no queue of the server for a row while it holds one, so it is part of no deadlock on the rows of
+// A close waits in no queue of the server for a row, or for its entry in an index, while it holds one. So it is part of no deadlock on the rows of
 // orders, lines and stock, in whatever order the shop locks them at READ COMMITTED.
 const (
 	// stockWait is how long a close tries again to write rows of stock that others lock. A close of 500 orders locks its rows for 2 to 20 ms,
@@ -46,12 +47,17 @@ const (
 	lockMemory = time.Minute
 )
 
-// errRowLocked is the error of a Contended order that was left out of a batch.
-var errRowLocked = fmt.Errorf("%w: another transaction locks the order's row, one of its lines, or the row of one of its SKUs", orderclose.ErrContended)
+// The errors of a Contended order that was left out of a batch.
+var (
+	errRowLocked  = fmt.Errorf("%w: another transaction locks the order's row", orderclose.ErrContended)
+	errLineLocked = fmt.Errorf("%w: another transaction locks a line of the order", orderclose.ErrContended)
+)
 
 // Errors of a transaction of a close, which is tried again at once in another way.
 var (
 	errLinesLocked = fmt.Errorf("%w: another transaction locks a line of the batch", orderclose.ErrContended)
+	errMarkLocked  = fmt.Errorf("%w: another transaction locks what the UPDATE of the orders changes", orderclose.ErrContended)
+	errEntryLocked = fmt.Errorf("%w: another transaction locks an entry of an index of the stock", orderclose.ErrContended)
 	errStockLocked = fmt.Errorf("%w: another transaction locks a row of the stock of the batch", orderclose.ErrContended)
 )
 
@@ -122,7 +128,8 @@ func (c *closing) lockStockFirst() error {
 				return errStockLocked // the lines spell it otherwise
 			}
 			for _, id := range of[sku] {
-				c.leftOut[id], c.Contended[id] = true, true
+				c.leftOut[id] = true
+				c.Contended[id] = fmt.Errorf("%w: another transaction locks SKU %q in table %s", orderclose.ErrContended, sku, c.S.Q.M.Stock[i].Table)
 			}
 			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.S.isStuck(row) {
 				most, c.turn = len(of[sku]), &row
@@ -133,12 +140,17 @@ func (c *closing) lockStockFirst() error {
 		return nil
 	}
 	c.S.crowded()
+	c.leaveContended()
+	return nil
+}
+
+// leaveContended closes no order in this transaction that is contended.
+func (c *closing) leaveContended() {
 	for t, ids := range c.won {
-		if c.won[t] = slices.DeleteFunc(ids, func(id string) bool { return c.leftOut[id] }); len(c.won[t]) == 0 {
+		if c.won[t] = slices.DeleteFunc(ids, func(id string) bool { return c.Contended[id] != nil }); len(c.won[t]) == 0 {
 			delete(c.won, t)
 		}
 	}
-	return nil
 }
 
 // NewCloser returns a Closer that has moved no stock.
@@ -190,6 +202,12 @@ func (c *closing) release(i int, skus []string, args []any, until time.Time) err
 		if c.watched {
 			rows, err = c.S.stockRows(c.Tx, stock, skus, lock)
 		}
+		if err == nil && lock != "" && c.entries {
+			free, wrong := c.S.withEntries(c.Tx, stock, skus, rows)
+			if err = wrong; err == nil && len(free) < len(rows) {
+				err = errEntryLocked
+			}
+		}
 		if err == nil {
 			err = db.ExecRows(c.Tx, len(skus), noWait+d.ReleaseStock(stock, len(skus)), args)
 		}
@@ -209,7 +227,7 @@ func (c *closing) release(i int, skus []string, args []any, until time.Time) err
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		err := change(d.ForUpdate+" NOWAIT", d.NoWait)
 		switch {
-		case !db.HasCode(err, db.LockedCodes):
+		case !db.HasCode(err, db.LockedCodes) && !errors.Is(err, errEntryLocked):
 			return err
 		case time.Now().After(until) || !retry.Sleep(ctx, pause):
 			return cmp.Or(ctx.Err(), errStockLocked)
@@ -257,6 +275,9 @@ func (s *Closer) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (lo
 	locked = map[string]bool{}
 	for part := range slices.Chunk(skus, db.MaxIn) {
 		free, err := s.stockRows(tx, stock, part, s.Dialect.SkipLocked)
+		if err == nil {
+			free, err = s.withEntries(tx, stock, part, free)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -276,16 +297,21 @@ func (s *Closer) lockStock(tx *gorm.DB, stock *mapping.Stock, skus []string) (lo
 	return locked, nil
 }
 
-// stockRows returns the rows of the stock of at most maxIn SKUs, locked by lock, by SKUs spelled as in the stock.
-func (s *Closer) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock string) (map[string]quantities, error) {
-	is, read := stockKey(stock)
-	var args []any
+// stockKeys is stockKey of several SKUs, with its arguments.
+func stockKeys(stock *mapping.Stock, skus []string) (is string, read []string, args []any) {
+	is, read = stockKey(stock)
 	for _, sku := range skus {
 		args = append(args, stockArgs(stock, sku)...)
 	}
-	if is += strings.Repeat(" OR "+is, len(skus)-1); stock.Location.Column == "" {
-		is, args = mapping.Quote(stock.SKU.Column)+" IN ?", []any{args}
+	if stock.Location.Column == "" {
+		return mapping.Quote(stock.SKU.Column) + " IN ?", read, []any{args}
 	}
+	return is + strings.Repeat(" OR "+is, len(skus)-1), read, args
+}
+
+// stockRows returns the rows of the stock of at most maxIn SKUs, locked by lock, by SKUs spelled as in the stock.
+func (s *Closer) stockRows(tx *gorm.DB, stock *mapping.Stock, skus []string, lock string) (map[string]quantities, error) {
+	is, read, args := stockKeys(stock, skus)
 	found := make(map[string]quantities, len(skus))
 	read = append(read, db.OrElse(stock.Available, "0"), db.OrElse(stock.Reserved, "0"))
 	query := "SELECT " + strings.Join(read, ", ") + " FROM " + mapping.Quote(stock.Table) + s.Dialect.Hint(stock.SKU.Index) +

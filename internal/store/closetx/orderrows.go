@@ -32,7 +32,7 @@ type Rows struct {
 
 	Now       time.Time              // the database's clock, read once
 	Orders    map[string]lockedRow   // by order id
-	Contended map[string]bool        // requested orders that other transactions lock
+	Contended map[string]error       // requested orders that other transactions lock, and what they lock
 	Paused    map[string]bool        // categories whose orders are not closed now
 	won       map[*db.Table][]string // ids that a close of these orders closes now, in the order of their index
 	Open      map[string]*db.Table   // the tables of unpaid orders, due or not, also excluded ones
@@ -51,7 +51,7 @@ const (
 )
 
 func (s *Closer) NewRows(tx *gorm.DB, requests map[string]orderclose.CloseRequest, where db.Candidates) *Rows {
-	return &Rows{S: s, Tx: tx, requests: requests, Candidates: where, Orders: map[string]lockedRow{}, Contended: map[string]bool{},
+	return &Rows{S: s, Tx: tx, requests: requests, Candidates: where, Orders: map[string]lockedRow{}, Contended: map[string]error{},
 		won: map[*db.Table][]string{}, Open: map[string]*db.Table{}}
 }
 
@@ -168,9 +168,9 @@ func (c *Rows) notInTable(t *db.Table, ids []string) ([]string, error) {
 	locked, err := c.S.existing(c.Tx, t, ids)
 	return slices.DeleteFunc(ids, func(id string) bool { // the collation may also match another order of the batch
 		if slices.Contains(locked, id) {
-			c.Contended[id] = true
+			c.Contended[id] = errRowLocked
 		}
-		return c.Contended[id]
+		return c.Contended[id] != nil
 	}), err
 }
 
@@ -292,8 +292,8 @@ func (c *Rows) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome {
 func (c *Rows) Outcome(id string) orderclose.Outcome {
 	row, ok := c.Orders[id]
 	switch {
-	case c.Contended[id]:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.Now, Err: errRowLocked}
+	case c.Contended[id] != nil:
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.Now, Err: c.Contended[id]}
 	case !ok:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.Now, Err: notFound(id)}
 	}

@@ -3,6 +3,7 @@ package closetx
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ import (
 type closing struct {
 	Rows
 	stockFirst bool    // locks the stock before it writes, and leaves orders out
+	entries    bool    // locks entries of indexes before it writes, and leaves orders out; then the UPDATE of the orders waits for their triggers
 	turn       *hotRow // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
 	stockTurn  bool    // has Closer.stockTurn
 
@@ -54,6 +56,11 @@ func (c *closing) run(ids []string) error {
 	if err := c.LockOrders(ids); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
+	if c.entries {
+		if err := c.lockEntries(); err != nil {
+			return fmt.Errorf("lock entries of indexes: %w", err)
+		}
+	}
 	if c.stockFirst {
 		if err := c.lockStockFirst(); err != nil {
 			return fmt.Errorf("lock the stock: %w", err)
@@ -62,7 +69,12 @@ func (c *closing) run(ids []string) error {
 	if len(c.won) == 0 {
 		return c.ReadClock()
 	}
-	return c.write()
+	err := c.write()
+	if db.HasCode(err, db.LockedCodes) && !errors.Is(err, orderclose.ErrContended) {
+		err = fmt.Errorf("orders.%s: a statement of the close waited in vain for a lock: another transaction locks a row that a trigger, a foreign key or "+
+			"on_close needs, or at REPEATABLE READ a gap of an index: %w", c.step, err)
+	}
+	return err
 }
 
 // add takes the results of a later transaction for some of the orders.
@@ -121,7 +133,15 @@ func (c *closing) write() error {
 // another count of changed rows means that the lock did not hold. settle looks later at what triggers did.
 func (c *closing) mark(t *db.Table) error {
 	for part := range slices.Chunk(c.won[t], db.MaxIn) {
-		if err := db.Own(c.Tx).Change(len(part), t.Mark, c.S.Q.MarkArgs(c.S.Q.Args(part), c.Now)...); err != nil {
+		noWait := c.S.Dialect.NoWait
+		if c.entries {
+			noWait = ""
+		}
+		err := db.Own(c.Tx).Change(len(part), noWait+t.Mark, c.S.Q.MarkArgs(c.S.Q.Args(part), c.Now)...)
+		if noWait != "" && db.HasCode(err, db.LockedCodes) {
+			err = fmt.Errorf("%w: %w", errMarkLocked, err)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -117,11 +116,8 @@ func (s *Closer) closeWrites(ctx context.Context) ([]string, error) {
 	m := s.Q.M
 	var statements []string
 	for _, t := range in {
-		columns := []string{m.Status.Column, m.Version, m.Lock.Name()}
-		for _, at := range m.ClosedAt {
-			columns = append(columns, at.Column)
-		}
-		for _, a := range slices.Concat(m.Set, m.SetPaid) {
+		columns := s.writtenOfOrders()
+		for _, a := range m.SetPaid {
 			columns = append(columns, a.Column)
 		}
 		statements = append(statements, updateNone(t.Name, columns...))

@@ -43,6 +43,8 @@ var MySQLDialect = Dialect{
 	// MariaDB has no FOR SHARE, and MySQL no LOCK IN SHARE MODE that does not wait. Each executes one of the comments.
 	ShareLock:    " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
 	NoWait:       "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
+	EntryLocks:   true,
+	BriefWaits:   "SET SESSION innodb_lock_wait_timeout = 1 /*M!100600 - 1 */",
 	Describe:     describeTable,
 	Rows:         Values,
 	ScannedTable: scannedTable,
@@ -203,7 +205,7 @@ func expanded(columns map[string]mapping.Column, expression string) (all string,
 // the column that they need: MySQL has invisible indexes, MariaDB ignored ones.
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
-// describeIndexes leaves out indexes that the database does not use.
+// describeIndexes leaves out indexes that the database does not use, and those of words and of places.
 func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 	var of []string
 	err := tx.Raw("SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema'" +
@@ -218,7 +220,7 @@ func describeIndexes(tx *gorm.DB, args []any) ([]mapping.Index, error) {
 	var rows []mapping.IndexColumn
 	err = tx.Raw("SELECT index_name AS name, non_unique = 0 AS once, CONCAT(LOWER(COALESCE(column_name, '')), "+
 		"COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', '')) AS col"+
-		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
+		" FROM information_schema.statistics"+inSchema+used+" AND index_type = 'BTREE' ORDER BY index_name, seq_in_index", args...).Scan(&rows).Error
 	return mapping.Indexes(rows), err
 }
 
