@@ -64,6 +64,10 @@ func (w *worker) compareClocks(b *rowBatch) {
 		}
 		if o, err := row.Order(); err == nil {
 			w.o.Skews.Compare(clock.AtOutbox, o, row.Created)
+			if !o.Due.After(row.Created) {
+				w.logger.Warn("an order was due when its row was inserted: its checkout has a wrong clock, or its due time was moved", "order", o.ID,
+					"created", o.CreatedAt, "due", o.Due, "inserted", row.Created)
+			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"time"
 
 	_ "github.com/glebarez/go-sqlite"
 
@@ -38,7 +37,10 @@ func ExampleOutbox_Add() {
 			return err
 		}
 		defer tx.Rollback()
-		order := p.Order(id, time.Now(), category)
+		order, err := p.OrderIn(ctx, producer.SQLite, orderclose.SQL(tx), id, orderclose.Facts{Categories: []string{category}})
+		if err != nil {
+			return err
+		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, expire_at) VALUES (?, ?)", order.ID, order.Due.UnixMilli()); err != nil {
 			return err
 		}

@@ -49,6 +49,8 @@ type OutboxOptions struct {
 	// Traceparent returns the caller's W3C trace context, which the order's record then
 	// carries; "" means none. Default: that of the span of OpenTelemetry in ctx, if it is sampled.
 	Traceparent func(ctx context.Context) string
+	// OnDueAlready is called with each order that is due when Add is called, by Now: see Options.OnDueAlready. Add adds the order.
+	OnDueAlready func(order orderclose.Order)
 	// Now is the clock for the check of MaxDelay. Default: time.Now.
 	Now func() time.Time
 }
@@ -118,6 +120,7 @@ func (x *Outbox) Add(ctx context.Context, tx orderclose.Tx, order orderclose.Ord
 	if err := order.Validate(x.o.Now(), x.o.MaxDelayFunc()); err != nil {
 		return err
 	}
+	dueAlready(order, x.o.Now(), x.o.OnDueAlready)
 	payload, err := wire.Record{Order: order, Traceparent: x.o.Traceparent(ctx)}.SchedulePayload()
 	if err != nil {
 		return err

@@ -4,8 +4,8 @@
 //
 //	p, err := producer.New(producer.Options{Brokers: brokers, TopicsFile: "topics.yaml"})
 //	defer p.Close()
-//	order := p.Order("order-17", createdAt, "virtual")   // computes Due
-//	… write the order with its Due, commit …
+//	order, err := p.OrderIn(ctx, producer.MySQL, orderclose.SQL(tx), "order-17", facts)   // computes Due by the database's clock
+//	… write the order with its Due in tx, commit …
 //	err = p.Schedule(ctx, order)
 //
 // Call Schedule after the order's transaction has committed. If the process dies in
@@ -89,6 +89,9 @@ type Options struct {
 	// OnUnknownCategory is called with each category that Order finds in no list, for
 	// the caller's log or metric. It must not block.
 	OnUnknownCategory func(category string)
+	// OnDueAlready is called with each order that is due when Schedule is called, for the caller's metric. It must not block. Unless its due
+	// time was moved on purpose, a clock is wrong, or the order was scheduled too late. Schedule also logs it, and sends the record.
+	OnDueAlready func(order orderclose.Order)
 	// Now is the clock that selects the bucket, and that decides what is already due or
 	// too far ahead. Default: time.Now. A wrong clock closes no order early. If the clock
 	// is behind by more than 6 s, an order may be late by the rest, or wait for the
@@ -177,7 +180,7 @@ func (p *Producer) Close() {
 	p.close()
 }
 
-// Order is OrderWith for an order without attributes.
+// Order is OrderWith for an order without attributes. Where a database has the order, OrderIn is better: it uses the database's clock.
 func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
 	return p.OrderWith(id, orderclose.Facts{CreatedAt: createdAt, Categories: categories})
 }
@@ -226,6 +229,10 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) (err er
 	}
 	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
 		return err
+	}
+	if dueAlready(order, p.o.Now(), p.o.OnDueAlready) {
+		p.o.Logger.Warn("an order is due when it is scheduled: check the clocks of this machine and of the database", "order", order.ID,
+			"created", order.CreatedAt, "due", order.Due)
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

@@ -179,6 +179,10 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
 	}
 	text.PrintAny(w, s.ClosedElsewhere, "closed in this time, and due at another time now\t%d")
+	if s.ClosedYoung > 0 {
+		fmt.Fprintf(w, "closed young\t%d at less than half of their delay%s -> orderclose runbook a-checkout-has-a-wrong-clock\n", s.ClosedYoung,
+			newest(s.ClosedYoungNewest))
+	}
 	if o := s.ClosedByOthers; o.Orders > 0 {
 		fmt.Fprintf(w, "closed by others\t%d\n  early\t%d%s\n  on time\t%d\n  late\t%d%s\n",
 			o.Orders, o.Early, newest(o.EarlyNewest), o.OnTime, o.Late, newest(o.LateNewest))

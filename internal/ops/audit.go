@@ -63,6 +63,10 @@ type AuditSummary struct {
 	ClosedElsewhere int      `json:"closed_due_elsewhere"`
 	ClosedByOthers  ByOthers `json:"closed_by_others"`
 	OpenWithinBound int      `json:"open_within_bound"`
+	// ClosedYoung counts the orders that were closed at less than half of the delay of their category or a rule: a checkout has a wrong clock, or
+	// their due times were moved earlier. ClosedYoungNewest has up to five of them, the latest due time first.
+	ClosedYoung       int        `json:"closed_young"`
+	ClosedYoungNewest []OrderDue `json:"closed_young_newest,omitempty"`
 	// Excluded is the number of unpaid orders that orders.where or orders.not_before excludes: no close changes them.
 	Excluded int `json:"excluded"`
 	// LatePayments counts the orders with a late payment, and LateUnresolved those of them with one that nobody has resolved.
@@ -150,7 +154,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 	closer := a.o.Config.Closer
 	a.common = facts{
 		rules: a.o.Store.AuditRules(), receipts: closer.Kind != config.KindHTTP, pays: closer.AsksPayment(), now: a.sum.At, bound: a.o.Bound,
-		tolerance: a.o.Tolerance,
+		tolerance: a.o.Tolerance, delays: a.o.Config.Delays,
 	}
 	if err := a.o.Store.CanAudit(ctx); err != nil && ctx.Err() == nil {
 		a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("receipts, stock and events: %v", err))

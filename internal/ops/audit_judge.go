@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
 )
@@ -39,8 +40,9 @@ type Finding struct {
 // facts are what one order is judged by, in addition to its rows.
 type facts struct {
 	rules    store.AuditRules
-	receipts bool // orders are closed in this database
-	pays     bool // the payment provider is asked before a close
+	delays   orderclose.Delays // of topics.yaml
+	receipts bool              // orders are closed in this database
+	pays     bool              // the payment provider is asked before a close
 	now      time.Time
 	bound    time.Duration
 	// tolerance is AuditOptions.Tolerance.
@@ -120,6 +122,21 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	return found
 }
 
+// closedYoung reports whether an order was closed at less than half of its delay. The attributes of an order are not known here, so its delay
+// is the shortest that a rule may give it. An order without a creation time has no age.
+func (f facts) closedYoung(r store.AuditRow) bool {
+	if !f.receipts || r.Receipt == nil || r.CreatedAt.IsZero() {
+		return false
+	}
+	_, delay, _ := f.delays.Of(r.Category)
+	for _, rule := range f.delays.Rules {
+		if rule.After > 0 {
+			delay = min(delay, rule.After)
+		}
+	}
+	return r.Receipt.ClosedAt.Sub(r.CreatedAt) < delay/2
+}
+
 // eventKnown says whether the event of a close at that time must be in the outbox or in Kafka.
 func (f facts) eventKnown(at time.Time) bool {
 	return !f.eventsTo.IsZero() && !at.Before(f.eventsFrom) && !at.After(f.eventsTo)
@@ -195,6 +212,10 @@ func (s *AuditSummary) count(r store.AuditRow, f facts) {
 		}
 	case r.Part.State == store.AuditClosed:
 		s.ClosedByOthers.count(r, f.tolerance)
+	}
+	if f.closedYoung(r) {
+		s.ClosedYoung++
+		s.ClosedYoungNewest = latestDue(s.ClosedYoungNewest, r)
 	}
 	if r.Late > 0 {
 		s.LatePayments++

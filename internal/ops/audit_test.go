@@ -159,6 +159,20 @@ func factsWith(change func(f *facts)) facts {
 	return f
 }
 
+// A checkout whose clock is behind writes due times before the creation time of the database's clock.
+func TestAuditSummary_CountsOrdersThatWereClosedYoung(t *testing.T) {
+	f := factsWith(func(f *facts) {
+		f.delays = orderclose.Delays{Default: time.Hour, ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute}}
+	})
+	for category, want := range map[string]int{"": 1, "virtual": 0} {
+		sum := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
+		r := row(store.AuditClosed, func(r *store.AuditRow) { r.Category, r.CreatedAt = category, due.Add(-5*time.Minute) })
+		sum.count(r, f)
+		expect.Equal(t, sum.ClosedYoung, want, "orders of category %q that were closed young", category)
+		expect.Equal(t, len(sum.ClosedYoungNewest), want, "their names")
+	}
+}
+
 func TestJudge_EachDifferenceIsFound(t *testing.T) {
 	receipt := func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} }
 	mapped := factsWith(func(f *facts) { f.rules.Exclusive, f.rules.Overwritten = false, true })

@@ -34,7 +34,10 @@ public class Orders {
     }
 
     static Order newOrder(String id, String category) {
-        Instant created = Instant.now().truncatedTo(ChronoUnit.MILLIS);
+        return newOrder(id, category, Instant.now().truncatedTo(ChronoUnit.MILLIS));
+    }
+
+    static Order newOrder(String id, String category, Instant created) {
         return new Order(id, category, created, created.plus(DELAYS.getOrDefault(category, STANDARD)));
     }
 
@@ -75,9 +78,19 @@ public class Orders {
         }
     }
 
+    /** The clock that decides when an order is due. With the machine's clock, a wrong one would close orders too early. */
+    static Instant databaseNow(Connection db) throws SQLException {
+        try (var statement = db.createStatement();
+                var rows = statement.executeQuery("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000")) {
+            rows.next();
+            return Instant.ofEpochMilli(rows.getLong(1));
+        }
+    }
+
     /** The order and its outbox row, in one transaction. This is the way to prefer. */
-    static void insertOrder(Connection db, Order o, List<Line> lines) throws SQLException {
+    static void insertOrder(Connection db, String id, String category, List<Line> lines) throws SQLException {
         inTransaction(db, c -> {
+            Order o = newOrder(id, category, databaseNow(db));
             update(db, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, 0, ?, ?, 1)",
                 o.id, o.category, utc(o.created), utc(o.due));
             int number = 0;

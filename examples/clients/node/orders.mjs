@@ -26,6 +26,12 @@ export function topic(o, now = Date.now()) {
 // The time as text: a Date would be written in the zone of the process.
 const utc = (t) => t.toISOString().slice(0, 23).replace('T', ' ')
 
+// The clock that decides when an order is due. With the machine's clock, a wrong one would close orders too early.
+export async function databaseNow(db) {
+  const [[row]] = await db.query("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS millis")
+  return new Date(Number(row.millis))
+}
+
 const conflicts = [1020, 1205, 1213] // docs/wire.md, Lost conflicts
 
 // inTransaction runs work in a transaction, and again if another transaction, such as a close, wins a conflict.
@@ -44,8 +50,9 @@ export async function inTransaction(db, work) {
 }
 
 // The order and its outbox row, in one transaction. This is the way to prefer.
-export const insertOrder = (db, o, lines) =>
+export const insertOrder = (db, id, category, lines) =>
   inTransaction(db, async () => {
+    const o = newOrder(id, category, await databaseNow(db))
     await db.execute('INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, 0, ?, ?, 1)',
       [o.id, o.category, utc(o.created), utc(o.due)])
     for (const [n, line] of lines.toSorted((a, b) => (a.sku < b.sku ? -1 : 1)).entries()) {

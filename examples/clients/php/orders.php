@@ -11,9 +11,9 @@ function utc(DateTimeImmutable $t, string $format): string
     return $t->setTimezone(new DateTimeZone('UTC'))->format($format);
 }
 
-function newOrder(string $id, string $category): array
+function newOrder(string $id, string $category, ?DateTimeImmutable $created = null): array
 {
-    $created = new DateTimeImmutable('now', new DateTimeZone('UTC'));
+    $created ??= new DateTimeImmutable('now', new DateTimeZone('UTC'));
     $created = new DateTimeImmutable(utc($created, 'Y-m-d\TH:i:s.v\Z')); // whole milliseconds
     return ['id' => $id, 'category' => $category, 'created' => $created,
         'due' => $created->modify('+' . (DELAYS[$category] ?? STANDARD) . ' seconds')];
@@ -61,10 +61,13 @@ function inTransaction(PDO $db, callable $work): void
 }
 
 // The order and its outbox row, in one transaction. $lines has quantities by SKU. Times are text in UTC.
-function insertOrder(PDO $db, array $o, array $lines): void
+function insertOrder(PDO $db, string $id, string $category, array $lines): void
 {
     ksort($lines, SORT_STRING);
-    inTransaction($db, function () use ($db, $o, $lines): void {
+    inTransaction($db, function () use ($db, $id, $category, $lines): void {
+        // The clock that decides when an order is due. With the machine's clock, a wrong one would close orders too early.
+        $now = $db->query("SELECT DATE_FORMAT(UTC_TIMESTAMP(3), '%Y-%m-%dT%H:%i:%s.%fZ')")->fetchColumn();
+        $o = newOrder($id, $category, new DateTimeImmutable($now));
         execute($db, 'INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, ?, 0, ?, ?, 1)',
             [$o['id'], $o['category'], utc($o['created'], 'Y-m-d H:i:s.v'), utc($o['due'], 'Y-m-d H:i:s.v')]);
         $number = 0;

@@ -71,7 +71,7 @@ public class Driver {
 
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
-            case "insert" -> Orders.insertOrder(connect(), Orders.newOrder(args[1], "virtual"),
+            case "insert" -> Orders.insertOrder(connect(), args[1], "virtual",
                 List.of(new Orders.Line("b", Integer.parseInt(args[2])), new Orders.Line("a", 1)));
             case "send" -> {
                 try (var producer = Direct.producer(System.getenv("BROKERS"))) {

@@ -15,7 +15,7 @@ async function body(stream) {
 
 const commands = {
   async insert(id, quantity) {
-    await insertOrder(await connect(), newOrder(id, 'virtual'), [{ sku: 'b', quantity: Number(quantity) }, { sku: 'a', quantity: 1 }])
+    await insertOrder(await connect(), id, 'virtual', [{ sku: 'b', quantity: Number(quantity) }, { sku: 'a', quantity: 1 }])
   },
   async send(id, count) {
     const { Kafka, Partitioners } = require('kafkajs')

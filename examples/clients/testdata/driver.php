@@ -11,7 +11,7 @@ function connect(): PDO
 }
 
 if (($argv[1] ?? '') === 'insert') {
-    insertOrder(connect(), newOrder($argv[2], 'virtual'), ['b' => (int) $argv[3], 'a' => 1]);
+    insertOrder(connect(), $argv[2], 'virtual', ['b' => (int) $argv[3], 'a' => 1]);
 } elseif (($argv[1] ?? '') === 'handle') {
     $db = connect();
     $event = stream_get_contents(STDIN);

@@ -58,7 +58,7 @@ class Closer(http.server.BaseHTTPRequestHandler):
 
 command, *args = sys.argv[1:]
 if command == "insert":
-    orders.insert_order(connect(), orders.new_order(args[0], "virtual"), [("b", int(args[1])), ("a", 1)])
+    orders.insert_order(connect(), args[0], "virtual", [("b", int(args[1])), ("a", 1)])
 elif command == "send":
     sys.exit(0 if send(*args) else 1)
 elif command == "handle":

@@ -291,6 +291,8 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		now := s.now()
 		o := orderclose.Order{ID: c.id, Category: "书", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ 😀`}}
 		err := s.Checkout(t.Context(), func(tx *shopdb.Tx) error {
+			at, err := producer.Dialect(s.Dialect()).Now(t.Context(), orderclose.SQL(tx.SQL()))
+			expect.That(t, err == nil && at.Sub(now).Abs() <= time.Minute, "the database's clock shows %v, %v", at, err)
 			return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), orderclose.SQL(tx.SQL()), o), c.end)
 		})
 		expect.That(t, errors.Is(err, c.end), "%s: %v", c.id, err)
