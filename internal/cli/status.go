@@ -129,7 +129,13 @@ func (s *session) questions(ends context.Context) *ops.Questions {
 func printVerdict(w io.Writer, v health.Verdict) {
 	for _, p := range v.Problems {
 		fmt.Fprintf(w, "%s\t%s\n\t-> orderclose runbook %s\n", strings.ToUpper(string(p.Severity)), text.OneLine(p.Title()+": "+p.Text(), 600), p.Runbook)
-		if p.Severity != health.Healed {
+		if p.Severity == health.Healed {
+			continue
+		}
+		for _, command := range p.Commands {
+			fmt.Fprintf(w, "\t   %s\n", text.OneLine(command, 600))
+		}
+		if len(p.Commands) == 0 {
 			printFirst(w, p.Runbook)
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 )
 
@@ -94,4 +96,16 @@ func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	if err := verdictError(judge(ops.HoursCheck, away)); codeOf(err) != int(Partly) || !strings.Contains(err.Error(), "not answered: compensations: no answer") {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
+}
+
+// A pause of a category is ended by a command with the category, and nothing else is printed to paste.
+func TestPrintVerdict_HasTheCommandsThatEndAPause(t *testing.T) {
+	p := health.Problem{Kind: health.ClosingPaused, Severity: health.Today, Detail: "orders of a b until noon: INC-1", Runbook: "closing-is-paused"}
+	for _, pause := range []pausing.Pause{{}, {Category: "virtual"}, {Category: "a b"}} {
+		p.Commands = append(p.Commands, pause.Resume())
+	}
+	var out bytes.Buffer
+	printVerdict(&out, health.Verdict{Problems: []health.Problem{p}})
+	expect.Equal(t, out.String(), "TODAY\t"+p.Title()+": "+p.Text()+"\n\t-> orderclose runbook closing-is-paused\n\t   orderclose resume\n"+
+		"\t   orderclose resume --category virtual\n\t   orderclose resume --category 'a b'\n\n", "printed")
 }

@@ -166,7 +166,9 @@ type Problem struct {
 	Process string `json:"process,omitempty"`
 	// Runbook is the section of the runbook, as the end of its URL.
 	Runbook string `json:"runbook"`
-	Is      Kind   `json:"-"`
+	// Commands are what ends the problem, exactly; without any, the first commands of the section show more.
+	Commands []string `json:"commands,omitempty"`
+	Is       Kind     `json:"-"`
 }
 
 // State says whether all is well.

@@ -171,11 +171,21 @@ func (f findings) frozen() {
 				}
 			}
 		}
-		if overdue >= limit {
-			p := f.Add(kind, 0, fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue))
+		if overdue >= limit && (kind != closerFrozen || !f.fewLocked()) {
+			detail := fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue)
+			if process.FailingSince[control.FailingWrites] > 0 {
+				detail += "; it cannot write to its database: its /-/ready and its log say why"
+			}
+			p := f.Add(kind, 0, detail)
 			p.Process, p.Since = process.Name, status.At.Add(-time.Duration(overdue*float64(time.Second)))
 		}
 	}
+}
+
+// fewLocked reports whether the few orders that are overdue wait for a lock. Then the position of their partition stands, and the closer works.
+func (f findings) fewLocked() bool {
+	o := OverdueCheck.Of(f.Facts).Value
+	return o.Locked() && o.Orders <= fewOverdue && !o.More
 }
 
 // records judges what waits in Kafka, before the close and for it.
@@ -189,6 +199,8 @@ func (f findings) records() {
 		next, section := worst.Next(), f.Kind(kind).Runbook
 		if o := OverdueCheck.Of(f.Facts).Value; kind == closesOverdue && o.Locked() {
 			next, section = o.Failure.String(), failureRunbook
+		} else if names := f.failing(control.FailingWrites); kind == closesOverdue && len(names) > 0 {
+			next, section = names[0]+" cannot write to its database: its /-/ready and its log say why", "the-database-is-down-or-slow"
 		}
 		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			worst.Partition.Overdue, next))
@@ -220,7 +232,7 @@ func (f findings) orders() {
 		p.Runbook = "the-payment-provider-does-not-answer"
 	}
 	if overdue.Failure != nil && severity == health.Today || overdue.Locked() {
-		p.Runbook = failureRunbook
+		p.Runbook, p.Commands = failureRunbook, []string{"orderclose order " + text.ShellQuote(overdue.Failure.OrderID)}
 	}
 }
 
@@ -237,6 +249,9 @@ func (f findings) failing(fault string) (names []string) {
 // closesSlow names the closers whose limit is at its minimum, if something is overdue.
 func (f findings) closesSlow() {
 	slow := f.failing(control.FailingLimit)
+	if f.fewLocked() || len(f.failing(control.FailingWrites)) > 0 { // that is why its transactions take long
+		return
+	}
 	if late := cmp.Or(f.Found(health.RecordsOverdue), f.Found(closesOverdue),
 		f.Found(health.OrdersOverdue)); late != nil && len(slow) > 0 { //mutant:slow-closes-unseen
 		f.Began(f.Add(health.ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"),
@@ -258,7 +273,11 @@ func (f findings) letters() {
 
 func (f findings) pauses() {
 	if on := PausesCheck.Of(f.Facts).Value; len(on) > 0 {
-		f.Add(health.ClosingPaused, len(on), on[0].String()).Since = on[0].CreatedAt
+		p := f.Add(health.ClosingPaused, len(on), on[0].String())
+		p.Since = on[0].CreatedAt
+		for _, pause := range on {
+			p.Commands = append(p.Commands, pause.Resume())
+		}
 	}
 }
 
@@ -290,8 +309,12 @@ func (f findings) hours() {
 		return
 	}
 	if newest := known.Hours[0]; newest.Missed > 0 {
-		f.Add(health.SweepFound, int(newest.Missed), fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed", newest.Missed,
-			newest.AfterPause, newest.AfterFailure, newest.NotClosed)).Since = newest.Begin
+		detail := fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not at the first try", newest.Missed, newest.AfterPause,
+			newest.AfterFailure, newest.NotClosed)
+		if o := OverdueCheck.Of(f.Facts); o.Err == nil && !o.Value.At.IsZero() && o.Value.Orders == 0 {
+			detail += "; none is overdue now"
+		}
+		f.Add(health.SweepFound, int(newest.Missed), detail).Since = newest.Begin
 	}
 	if i := slices.IndexFunc(known.Hours, func(h overdue.Hour) bool { return h.State != "" }); i >= 0 && known.Hours[i].State == overdue.Unfinished {
 		f.Add(health.SweepFailed, 0, "half of the period was over").Since = known.Hours[i].Begin

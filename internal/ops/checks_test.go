@@ -97,6 +97,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		return status{Processes: []control.Process{{Announcement: control.Announcement{Name: "x@h:1"}, State: control.Frozen}, {State: control.Present}},
 			Topics: []topicStatus{{Topic: topic, Closes: topic != "a", Partitions: []partition{held, {Overdue: 14}}}}}
 	}
+	away := behind // the closer does not reach its database
+	away.Processes = []control.Process{{State: control.Present, Announcement: control.Announcement{Name: "closer@h:1:2",
+		FailingSince: map[string]int64{control.FailingWrites: 1, control.FailingLimit: 1}}}}
 	late := frozen("a")
 	late.Topics[0].Partitions[0].Overdue = 45
 	old := answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
@@ -188,6 +191,10 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{OverdueCheck: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(frozen("closes"))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
+			`locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{h.KafkaCheck: knownAs(away)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue},
+			"order-close/0 at offset 0: 45 s; closer@h:1:2 cannot write to its database: its /-/ready and its log say why", "the-database-is-down-or-slow"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{told{PausesCheck: knownAs([]pausing.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "orders of ticket until ",
@@ -202,7 +209,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{HoursCheck: hours(0, hour{}, hour{})}, h.Well, nil, "", ""}, // the first ones
 		{told{HoursCheck: knownAs(Hours{nil, time.Hour, nil})}, h.Well, nil, "", ""},
 		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, h.LookToday, []h.ProblemKind{h.SweepFound},
-			"3 missed, 2 after a pause, 0 after a failure, 0 not closed", "the-compensator-finds-orders"},
+			"3 missed, 2 after a pause, 0 after a failure, 0 not at the first try", "the-compensator-finds-orders"},
+		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, NotClosed: 202}}, done), OverdueCheck: knownAs(overdueOrders{At: now})}, h.LookToday,
+			[]h.ProblemKind{h.SweepFound}, "202 not at the first try; none is overdue now", "the-compensator-finds-orders"},
 		{told{HoursCheck: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
 		{told{LettersCheck: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
 		{told{TopicsCheck: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",

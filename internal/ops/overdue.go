@@ -24,6 +24,8 @@ const (
 	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose payment is pending. Retries end after 7 minutes.
 	fewOverdue    = 10
 	fewOverdueFor = 10 * time.Minute
+	// tryAfter is for how long the oldest order must be overdue for a trial close to explain it, and tryTime how long the trial may take.
+	tryAfter, tryTime = 15 * time.Second, 3 * time.Second
 )
 
 // failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
@@ -51,7 +53,8 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 	return f
 }
 
-// OverdueExplained counts the overdue orders in the database, and says why the oldest one stays open; with OwnStore it counts nothing, and At is zero. It
+// OverdueExplained counts the overdue orders in the database, and says why the oldest one stays open, after some time by a trial close that it
+// rolls back; with OwnStore it counts nothing, and At is zero. It
 // reads at most a thousand orders. The error is health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders, err error) {
 	switch {
@@ -67,7 +70,9 @@ func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders
 	o = list.Count(p.Config.Delays.ByCategory)
 	o.Pays = p.Config.Closer.AsksPayment()
 	if o.Orders > 0 {
-		o.Failure = p.failure(ctx, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, false)
+		trying, cancel := context.WithTimeout(ctx, tryTime)
+		defer cancel()
+		o.Failure = p.failure(trying, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, o.At.Sub(o.Oldest) > tryAfter)
 	}
 	return o, nil
 }

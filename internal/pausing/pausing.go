@@ -32,6 +32,14 @@ func (p Pause) String() string {
 	return fmt.Sprintf("%s until %s: %s", what, text.Stamp(p.Until), text.OneLine(p.Reason, 500))
 }
 
+// Resume returns the command that ends the pause.
+func (p Pause) Resume() string {
+	if p.Category == "" {
+		return "orderclose resume"
+	}
+	return "orderclose resume --category " + text.ShellQuote(p.Category)
+}
+
 // ErrEndsLater says that a pause would end another one earlier.
 var ErrEndsLater = errors.New("a pause that is on ends later; replace it (--replace, or Replace in the console and in Go) to end it earlier on purpose")
 

@@ -105,6 +105,17 @@ func TestFirst_HasThreeCommandsOfMeaningAndAct(t *testing.T) {
 	}
 }
 
+// status prints these commands, and people paste them.
+func TestFirst_PausesNothing(t *testing.T) {
+	for _, s := range Sections() {
+		for _, command := range s.First() {
+			if strings.Contains(command, "orderclose pause") {
+				t.Errorf("%s: %s", s.Title, command)
+			}
+		}
+	}
+}
+
 func TestPlain_ShowsWhereALinkLeads(t *testing.T) {
 	s := Parse("x\n## Title\n\n**Act.** See [the\nrelay](#relay), `a[0]`.\n")[0]
 	if got, want := s.Plain(), "Title\n\nAct. See the\nrelay (#relay), `a[0]`."; got != want {
