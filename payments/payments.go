@@ -138,11 +138,14 @@ func (p *Provider) each(ctx context.Context, orderIDs []string, do call, closes 
 		return nil, fmt.Errorf("read the shop's payments: %w", err)
 	}
 	answers, errs := make([]payment.Answer, len(orderIDs)), make([]error, len(orderIDs))
+	q := question{p, do, make([]chan struct{}, len(p.apis))}
+	for i := range p.apis {
+		q.slots[i] = make(chan struct{}, Concurrency)
+	}
 	var g errgroup.Group
-	g.SetLimit(Concurrency)
 	for i, id := range orderIDs {
 		g.Go(func() error {
-			answers[i], errs[i] = p.order(limited, references[id], do, closes)
+			answers[i], errs[i] = q.order(limited, references[id], closes)
 			return nil
 		})
 	}
@@ -167,15 +170,22 @@ func (p *Provider) each(ctx context.Context, orderIDs []string, do call, closes 
 	return answers, nil
 }
 
+// question is one call of Ask or Cancel.
+type question struct {
+	*Provider
+	do    call
+	slots []chan struct{} // by API, an element for each call that runs: an API without answers takes no place from another
+}
+
 // order calls the API for all payments of one order: also after a payment is Paid, so that
 // the customer does not pay twice.
-func (p *Provider) order(ctx context.Context, references []string, do call, closes payment.Answer) (payment.Answer, error) {
+func (q question) order(ctx context.Context, references []string, closes payment.Answer) (payment.Answer, error) {
 	answers, failed := make([]payment.Answer, len(references)), make([]error, len(references))
 	var g errgroup.Group
 	g.SetLimit(Concurrency) // the last payment of many has an answer too
 	for i, reference := range references {
 		g.Go(func() error {
-			if answers[i], failed[i] = p.one(ctx, reference, do); failed[i] != nil {
+			if answers[i], failed[i] = q.one(ctx, reference); failed[i] != nil {
 				answers[i] = payment.Unknown
 			}
 			return nil
@@ -194,26 +204,35 @@ func (p *Provider) order(ctx context.Context, references []string, do call, clos
 	return answer, errors.Join(failed...)
 }
 
-func (p *Provider) one(ctx context.Context, reference string, do call) (answer payment.Answer, err error) {
+func (q question) one(ctx context.Context, reference string) (answer payment.Answer, err error) {
 	if reference == "" {
 		return payment.Unknown, nil
 	}
-	at := slices.IndexFunc(p.apis, func(api *pausable) bool { return api.Owns(reference) })
+	at := slices.IndexFunc(q.apis, func(api *pausable) bool { return api.Owns(reference) })
 	if at < 0 {
 		return payment.Unknown, fmt.Errorf("reference %.40q belongs to no payment provider of this service: docs/payments.md has the forms of references", reference)
 	}
-	api := p.apis[at]
+	api := q.apis[at]
+	select {
+	case q.slots[at] <- struct{}{}:
+		defer func() { <-q.slots[at] }()
+	case <-ctx.Done():
+	}
 	if err := api.paused(); err != nil {
 		return payment.Unknown, err
 	}
+	began := time.Now()
 	if ctx.Err() == nil {
 		err = retry.Catch(func() (err error) {
-			answer, err = do(api.API, ctx, reference)
+			answer, err = q.do(api.API, ctx, reference)
 			return err
 		})
 	}
 	var down *Unavailable
+	took := time.Since(began)
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && (err != nil || answer == "") && took >= QuestionLimit/2:
+		return payment.Unknown, api.hangs(took)
 	case ctx.Err() != nil && (err != nil || answer == ""): // the question took too long, which is not the API's fault alone
 		return payment.Unknown, &Unavailable{Err: fmt.Errorf("%s: no time was left in a question of %v: lower closer.payment.batch", api.Name(), QuestionLimit)}
 	case errors.As(err, &down):
@@ -221,6 +240,7 @@ func (p *Provider) one(ctx context.Context, reference string, do call) (answer p
 	case err != nil:
 		return payment.Unknown, fmt.Errorf("%s: payment %.80s: %w", api.Name(), reference, err)
 	}
+	api.answered()
 	return answer, nil
 }
 
@@ -230,6 +250,26 @@ type pausable struct {
 	mu    sync.Mutex
 	until time.Time
 	why   error
+	hung  int // pauses since the last answer, because calls had none
+}
+
+// hangs pauses the API after a call that had no answer, for twice as long as the time before, and returns the error to report.
+func (a *pausable) hangs(took time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	after := minPause
+	if time.Now().After(a.until) { // else another call has paused it
+		after = min(minPause<<min(a.hung, 6), maxPause)
+		a.hung++
+	}
+	return a.pauseFor(after, fmt.Errorf("no answer within %v", took.Round(time.Second/10)))
+}
+
+// answered notes that the API has answered.
+func (a *pausable) answered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hung = 0
 }
 
 // paused returns an error while the API is not to be called.
@@ -246,8 +286,12 @@ func (a *pausable) paused() error {
 func (a *pausable) pause(u *Unavailable) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	after := min(max(u.After, minPause), maxPause)
-	a.why = fmt.Errorf("%s: %w", a.Name(), u.Err)
+	return a.pauseFor(min(max(u.After, minPause), maxPause), u.Err)
+}
+
+// pauseFor sets the end of the pause. The caller has mu.
+func (a *pausable) pauseFor(after time.Duration, why error) error {
+	a.why = fmt.Errorf("%s: %w", a.Name(), why)
 	if until := time.Now().Add(after); until.After(a.until) {
 		a.until = until
 	}

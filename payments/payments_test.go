@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,40 @@ func TestProvider_LeavesAnUnavailableAPIAlone(t *testing.T) {
 			expect.Same(t, got, []payment.Answer{payment.Cancelled}, "after the pause")
 		})
 	}
+}
+
+// An API that gives no answer costs the orders of another one no answer, and soon no time.
+func TestProvider_AnAPIThatHangsIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var healed atomic.Bool
+		a := &fake{name: "a", began: func(ctx context.Context) {
+			if !healed.Load() {
+				<-ctx.Done()
+			}
+		}}
+		b := &fake{name: "b", began: func(context.Context) { time.Sleep(100 * time.Millisecond) }}
+		logs := &bytes.Buffer{}
+		p := provider(t, logs, a, b)
+		ids := append(slices.Repeat([]string{"a:cancelled"}, 40), slices.Repeat([]string{"b:cancelled"}, 40)...)
+		began, slow := time.Now(), 0
+		for time.Since(began) < 10*time.Minute {
+			asked := time.Now()
+			for i, answer := range must.Get(p.Cancel(t.Context(), ids))(t) {
+				if i >= 40 && answer != payment.Cancelled {
+					t.Fatalf("%v after the begin: %q of the API that works", time.Since(began), answer)
+				}
+			}
+			if time.Since(asked) > time.Second {
+				slow++
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		expect.AtMost(t, slow, 20, "questions that took long in ten minutes")
+		expect.That(t, strings.Contains(logs.String(), "a: no answer within 2.5s"), "the log names no API:\n%s", logs)
+		healed.Store(true)
+		time.Sleep(time.Minute)
+		expect.Same(t, must.Get(p.Cancel(t.Context(), []string{"a:cancelled"}))(t), []payment.Answer{payment.Cancelled}, "the API that works again")
+	})
 }
 
 // The answers that came in time are not lost.
