@@ -29,9 +29,8 @@ type Closer struct {
 	lastCrowd atomic.Pointer[time.Time]
 	// stockTurn has the time when the last transaction of manyOrders that moved stock has ended. It is empty while one moves stock.
 	stockTurn chan time.Time
-	waits     atomic.Pointer[bool]  // the result of releaseWaits; nil: not asked yet
-	watch     atomic.Bool           // a table that a close writes has a trigger
-	readOnly  atomic.Pointer[error] // of the last NotReadOnly: a user with SUPER could close orders on a replica of MySQL
+	waits     atomic.Pointer[bool] // the result of releaseWaits; nil: not asked yet
+	watch     atomic.Bool          // a table that a close writes has a trigger
 }
 
 // maxRounds is how often one transaction of CloseOrders is tried, each time in another way.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -232,12 +231,10 @@ func (c *Rows) ReadClock() (err error) {
 	return err
 }
 
-// Refuses returns why this Store closes no order now, by the last answers of CheckMapping and NotReadOnly. No order is at fault.
+// Refuses returns why this Store closes no order now, by the last answer of CheckMapping. No order is at fault.
 func (s *Closer) Refuses() error {
-	for _, why := range []*atomic.Pointer[error]{&s.Unfit, &s.readOnly} {
-		if err := why.Load(); err != nil {
-			return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, *err)
-		}
+	if err := s.Unfit.Load(); err != nil {
+		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, orderclose.ErrNoOrderAtFault, *err)
 	}
 	return nil
 }

@@ -26,11 +26,15 @@ var errUndo = errors.New("undo")
 // Writable reports why a close could not be written now: the database is not reachable,
 // read-only or full, a table that a close writes is locked, or the user lacks a privilege. In one
 // transaction it reads the pauses (and before, with due times by rule, the delays), executes UPDATEs that match no row on the tables of orders and of
-// stock, inserts rows into the other tables, and rolls back. It takes at most 5 s. The error wraps
-// orderclose.ErrUnavailable, and ErrLocked if the wait for a table lock timed out.
+// stock, inserts rows into the other tables, and rolls back. Before, it asks whether the server is read-only, because a privileged
+// user may write there too. It takes at most 5 s. The error wraps orderclose.ErrUnavailable, and ErrLocked if the wait for a table
+// lock timed out.
 func (s *Closer) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
+	if err := s.NotReadOnly(ctx); err != nil {
+		return err
+	}
 	if err := s.writable(ctx); err != nil {
 		return fmt.Errorf("test the writes of a close: %w", db.Unavailable(ctx, err))
 	}
@@ -43,25 +47,6 @@ func (s *Closer) TakesWrites(ctx context.Context) error {
 	if err := s.Writable(ctx); !db.Denied(err) {
 		return err
 	}
-	return s.NotReadOnly(ctx)
-}
-
-// NotReadOnly returns an error if the server does not answer or is read-only. CloseOrders closes nothing while the last answer was that it
-// is. It is one statement, and takes at most 5 s. The error wraps orderclose.ErrUnavailable.
-func (s *Closer) NotReadOnly(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, writableWithin)
-	defer cancel()
-	var readOnly bool
-	if err := s.Gorm.WithContext(ctx).Raw(s.Dialect.ReadOnly).Scan(&readOnly).Error; err != nil {
-		return s.FailedTo(ctx, err, "ask whether the server is read-only")
-	}
-	if readOnly {
-		err := fmt.Errorf("%w: the server is read-only", orderclose.ErrUnavailable)
-		s.readOnly.Store(&err)
-		s.DropIdle()
-		return err
-	}
-	s.readOnly.Store(nil)
 	return nil
 }
 

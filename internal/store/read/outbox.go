@@ -58,6 +58,9 @@ type dispatch struct {
 // an error, since publish may have published.
 func (d *dispatch) withLocks(ctx context.Context, limit int,
 	publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (n int, err error) {
+	if err := d.s.MayWrite(ctx); err != nil {
+		return 0, err
+	}
 	err = d.s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		rows, err := d.read(tx, limit, " FOR UPDATE SKIP LOCKED")
 		if n = len(rows); err != nil || len(rows) == 0 {

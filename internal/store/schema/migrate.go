@@ -85,6 +85,9 @@ func (s *Checker) Migrate(ctx context.Context) (err error) {
 	if e, ok := errors.AsType[*SchemaError](s.Migrated(ctx)); ok && (e.tooNew() || e.Other != "") {
 		return e
 	}
+	if err := s.NotReadOnly(ctx); err != nil {
+		return fmt.Errorf("migrate the schema: %w", err)
+	}
 	ctx = context.WithValue(ctx, postgres.Unlimited{}, true)
 	err = s.exclusively(ctx, pool, func(ctx context.Context) error {
 		if err := s.applySteps(ctx, pool); err != nil {

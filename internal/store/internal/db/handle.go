@@ -30,6 +30,7 @@ type Handle struct {
 	AnswerLimit time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
 	Q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
+	takesWrites atomic.Pointer[time.Time]        // when NotReadOnly last said so; nil: it did not
 	rooms       sync.Map                         // the migrations.Tables of rooms, by the name of the room
 	// OpenUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout.

@@ -42,6 +42,7 @@ func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Handle)) {
 	synctest.Test(t, func(t *testing.T) {
 		of := must.Get(gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(d), SkipInitializeWithVersion: true}), GormConfig()))(t)
 		s := &Handle{Gorm: of, Dialect: MySQLDialect}
+		s.takesWrites.Store(new(time.Now()))
 		defer func() { _ = s.Close() }()
 		test(t, s)
 	})
