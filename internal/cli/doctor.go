@@ -299,7 +299,8 @@ func (s *session) checkTimes(ctx context.Context) (well string, err error) {
 		why := ""
 		switch {
 		case o.CreatedAt.After(now.Add(time.Minute)):
-			why = "is created in the future"
+			return "", fmt.Errorf("order %q is created in the future: created %s, due %s, now %s: its checkout's clock is ahead, or a program writes "+
+				"local time into a column of UTC, or the zone of the mapping is wrong", o.ID, text.Stamp(o.CreatedAt), text.Stamp(o.Due), text.Stamp(now))
 		case o.CreatedAt.After(o.Due):
 			why = "is due before it was created"
 		default:

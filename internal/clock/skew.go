@@ -35,6 +35,8 @@ const (
 	AtRelay  = "relay"  // with the brokers' clock, when the record was appended
 	AtCloser = "closer" // with the brokers' clock, when the record was appended to the close topic
 	AtLoop   = "loop"   // with the database's clock, when the compensator first saw the order
+	// AtReceipts is not among Places: orders were closed long after they were due, see CompareClose.
+	AtReceipts = "receipts"
 )
 
 // Places returns all places.
@@ -127,6 +129,16 @@ func (s *Skews) Compare(place string, o orderclose.Order, seen time.Time) {
 	}
 }
 
+// CompareClose looks for orders that were due long before they were created, by a close that no failure has delayed. Then all orders of a
+// clock are closed late by the same time. It is for those who have only the receipts of closes.
+func (s *Skews) CompareClose(order string, due, closed time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if late := closed.Sub(due); late > behindLimits[0].by {
+		s.follow(AtReceipts, late, order, closed)
+	}
+}
+
 // usual reports whether an order has a known delay, but for the precision of columns and records.
 func (s *Skews) usual(delay time.Duration) bool {
 	for d := range s.delays {
@@ -209,6 +221,10 @@ func (k Skew) String() string {
 	by, direction := k.Ahead, "ahead"
 	if by < 0 {
 		by, direction = -by, "behind"
+	}
+	if k.Place == AtReceipts {
+		return fmt.Sprintf("%s were due %v before they were closed, each by the same time, so they were due when they were created; the newest "+
+			"of them is %q", text.Plural(k.Orders, "order"), by.Round(time.Second), k.Order)
 	}
 	return fmt.Sprintf("the clock that wrote the creation times of %s was %v %s, as the part %s sees it; the newest of them is %q",
 		text.Plural(k.Orders, "order"), by.Round(time.Second), direction, k.Place, k.Order)

@@ -99,6 +99,21 @@ func TestSkews_ForgetsAClockThatIsRightAgain(t *testing.T) {
 	})
 }
 
+// Orders that were due when they were created are all closed late by the same time; those of an outage are not.
+func TestSkews_ClosesLateByTheSameTimeShowAClock(t *testing.T) {
+	begin := time.Now()
+	clockBehind, outage := NewSkews(skewDelays), NewSkews(skewDelays)
+	for i := range 60 {
+		at := begin.Add(time.Duration(i) * time.Second)
+		clockBehind.CompareClose("behind", at.Add(-30*time.Minute), at)
+		clockBehind.CompareClose("right", at.Add(-5*time.Millisecond), at)
+		outage.CompareClose("o", at.Add(-30*time.Minute+time.Duration(i)*20*time.Second), at)
+	}
+	found := clockBehind.Found()
+	expect.That(t, len(found) == 1 && found[0].Ahead == -30*time.Minute && found[0].Orders == 60 && found[0].Order == "behind", "%v", found)
+	expect.Same(t, outage.Found(), nil, "what an outage looks like")
+}
+
 func TestSkews_NilComparesNothing(t *testing.T) {
 	var s *Skews
 	s.Compare(AtLoop, orderclose.Order{CreatedAt: time.Now().Add(time.Hour)}, time.Now())

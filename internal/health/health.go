@@ -132,6 +132,7 @@ const (
 	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
 	ProcessFrozen  ProblemKind = "process_frozen"  // a process holds partitions with overdue records, and moves nothing
 	LockRefused    ProblemKind = "lock_refused"    // Redis, which has the lock of the compensator, does not answer or takes no writes
+	CheckoutClock  ProblemKind = "checkout_clock"  // orders are created by a wrong clock
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine, the database and the brokers differ
 	SchemaDiffers  ProblemKind = "schema_differs"  // this program cannot use the database's schema
 	PaymentsLate   ProblemKind = "payments_late"   // money came after a close, and nobody has decided what becomes of it

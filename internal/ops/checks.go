@@ -50,6 +50,10 @@ func Checks() []health.Check {
 		{Name: string(ClockCheck), Every: seldom, Limit: soon, Ask: ask(ClockCheck, Pipeline.DatabaseOffset), Judge: judged(findings.clocks), Finds: []health.Kind{
 			{Errors: all}, // without a finding
 			{Name: health.ClocksDiffer, Severity: health.Today, Runbook: "clocks-differ", InDoctor: true}}},
+		{Name: string(CheckoutsCheck), Every: seldom, Limit: often, Ask: ask(CheckoutsCheck, Pipeline.CheckoutClocks), Judge: judged(findings.checkouts),
+			Finds: []health.Kind{
+				{Errors: all}, // without a finding
+				{Name: health.CheckoutClock, Severity: health.Urgent, Runbook: "a-checkout-has-a-wrong-clock", InDoctor: true}}},
 		{Judge: judged(findings.frozen), Finds: []health.Kind{
 			{Name: health.ProcessFrozen, Severity: health.Urgent, Runbook: "a-process-does-not-answer"},
 			{Name: closerFrozen, As: health.ProcessFrozen, Severity: health.Urgent, Runbook: "a-process-does-not-answer"}}},
@@ -148,6 +152,13 @@ func (f findings) closesNothing(kind health.ProblemKind) {
 func (f findings) clocks() {
 	if by := ClockCheck.Of(f.Facts).Value; by.Abs() > ClockSkewWarning {
 		f.Add(health.ClocksDiffer, 0, fmt.Sprintf("the database's clock differs from that of this machine by %v", by.Round(time.Millisecond)))
+	}
+}
+
+// checkouts judges the clocks of those who create orders.
+func (f findings) checkouts() {
+	for _, s := range CheckoutsCheck.Of(f.Facts).Value {
+		f.Add(health.CheckoutClock, s.Orders, s.String()).Since = s.Since
 	}
 }
 

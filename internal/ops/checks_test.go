@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
@@ -157,6 +158,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{ClockCheck: knownAs(-ClockSkewWarning)}, h.Well, nil, "", ""},
 		{told{ClockCheck: knownAs(-2 * time.Second)}, h.LookToday, []h.ProblemKind{h.ClocksDiffer}, "-2s", "clocks-differ"},
 		{told{ClockCheck: answer[time.Duration]{Err: errors.New("no database")}}, h.Well, nil, "", ""},
+		{told{CheckoutsCheck: knownAs([]clock.Skew{{Place: clock.AtReceipts, Ahead: -30 * time.Minute, Orders: 212, Order: "o-9"}})}, h.ActNow,
+			[]h.ProblemKind{h.CheckoutClock}, "212 orders were due 30m0s before they were closed", "a-checkout-has-a-wrong-clock"},
 		{told{SchemaCheck: old}, h.LookToday, []h.ProblemKind{h.SchemaDiffers}, "has version 13 and this program needs 19", "the-schema-differs"},
 		{told{SchemaCheck: old, OverdueCheck: answer[overdueOrders]{Err: errors.New("no table pauses")},
 			LateCheck: answer[store.LateSummary]{Err: errors.New("no table")}}, h.ActNow, []h.ProblemKind{h.SchemaDiffers, h.DatabaseAway}, "run orderclose migrate",

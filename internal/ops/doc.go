@@ -19,6 +19,7 @@
 //	history.go           the history of an order, and in one sentence, which the console translates, where the order is (pure)
 //	history_timeline.go  what happened to an order, sorted by time (pure)
 //	history_search.go    searching for all records of one order, each offset once, with what they say
+//	checkouts.go         which clocks of checkouts are wrong, by the database alone
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
 //	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id

@@ -31,13 +31,15 @@ const (
 	WritesCheck  health.Name[struct{}]              = "writes"                // its error is why a close cannot be written
 	LockCheck    health.Name[struct{}]              = "lock"                  // its error is why Redis cannot give the lock of the compensator
 	ClockCheck   health.Name[time.Duration]         = "clock of the database" // by how much it is ahead of that of this machine
-	SchemaCheck  health.Name[store.Schema]          = "schema"
-	PausesCheck  health.Name[[]pausing.Pause]       = "pauses"
-	HoursCheck   health.Name[Hours]                 = "compensations"
-	TopicsCheck  health.Name[TopicsPlan]            = "topics"
-	LettersCheck health.Name[deadletters.Counts]    = "dead letters" // that are pending, by cause
-	ConfigCheck  health.Name[struct{}]              = "topics.yaml"  // its error is that of the file
-	LateCheck    health.Name[store.LateSummary]     = "late payments"
+	// CheckoutsCheck is which clocks of checkouts are wrong, as the database shows it.
+	CheckoutsCheck health.Name[[]clock.Skew]       = "clocks of checkouts"
+	SchemaCheck    health.Name[store.Schema]       = "schema"
+	PausesCheck    health.Name[[]pausing.Pause]    = "pauses"
+	HoursCheck     health.Name[Hours]              = "compensations"
+	TopicsCheck    health.Name[TopicsPlan]         = "topics"
+	LettersCheck   health.Name[deadletters.Counts] = "dead letters" // that are pending, by cause
+	ConfigCheck    health.Name[struct{}]           = "topics.yaml"  // its error is that of the file
+	LateCheck      health.Name[store.LateSummary]  = "late payments"
 )
 
 // Get asks one of the questions.

@@ -13,6 +13,7 @@
 //
 //	store.go, aliases.go   opening a Store; the names by which programs know what other packages have
 //	turn.go                what a turn of the loop reads: the clock, the pauses and overdue orders
+//	recentcloses.go        the newest closes
 //	sweeps.go              the compensator: its hours, rechecks, actions of operators; leases
 //	reminders.go           reminders before the deadline
 //

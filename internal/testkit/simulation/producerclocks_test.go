@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -92,5 +93,31 @@ func TestSimulation_AWrongClockOfACheckoutIsFound(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestSimulation_TheDatabaseAloneShowsAWrongClock to status and doctor: the orders of a checkout that is an hour behind, and of one that is ahead.
+func TestSimulation_TheDatabaseAloneShowsAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				r.startStable()
+				p := ops.Pipeline{Config: r.cfg, Kafka: r.kafka, Store: r.db}
+				for i := range 50 {
+					for n, by := range []time.Duration{ahead, 0} {
+						r.producerAhead = 0
+						must.Do(t, r.shop.Publish(ctx, r.orderOf(fmt.Sprint("o", i, "-", n), time.Now().Add(by), "virtual")))
+					}
+					time.Sleep(time.Second)
+				}
+				found := must.Get(p.CheckoutClocks(ctx))(t)
+				if ahead == 0 {
+					expect.Same(t, found, nil, "what was found")
+					return
+				}
+				must.That(t, len(found) == 1 && (found[0].Ahead > 0) == (ahead > 0) && found[0].Orders >= 40, "%+v", found)
+			})
+		})
 	}
 }
