@@ -206,6 +206,27 @@ func TestChart_ReleasesInOneNamespaceAreSeparate(t *testing.T) {
 	}
 }
 
+// Each object has the labels that tools of Helm look for. No selector has them, because a new version of the chart changes them.
+func TestChart_ObjectsHaveTheLabelsOfHelmAndTheNamesOfTheUser(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"":                           {"shop-orderclose", "orderclose"},
+		"\nnameOverride: closer":     {"shop-closer", "closer"},
+		"\nnameOverride: shop":       {"shop", "shop"},
+		"\nfullnameOverride: orders": {"orders", "orderclose"},
+	} {
+		all := released(t, "shop", allOn+text)
+		for id, o := range all {
+			labels := o.content["metadata"].(values)["labels"].(values)
+			that(t, labels["app.kubernetes.io/managed-by"] == "Helm" && strings.HasPrefix(labels["helm.sh/chart"].(string), "orderclose-0.") &&
+				labels["app.kubernetes.io/name"] == want[1] && (o.Name == want[0] || strings.HasPrefix(o.Name, want[0]+"-")),
+				"%s: the labels %v, want names like %v", id, labels, want)
+		}
+		for _, p := range all.parts(t) {
+			that(t, len(p.selector) == 3 && p.Labels["helm.sh/chart"] == "", "%s selects %v, and its pods have %v", p.of, p.selector, p.Labels)
+		}
+	}
+}
+
 // A change restarts only the parts that do not read it again. A Job cannot be changed, so another image, environment or topics.yaml makes another Job.
 func TestChart_AChangeRestartsWhatItConcerns(t *testing.T) {
 	pods := func(text string) map[string]string {

@@ -138,6 +138,18 @@ func TestPod_NoFieldIsThereTwice(t *testing.T) {
 	}
 }
 
+// By default a pod reaches each database that works.
+func TestChart_APolicyOpensThePortsOfEachDatabase(t *testing.T) {
+	for _, n := range of[networking.NetworkPolicy](t, rendered(t, small)) {
+		if n.Name == "orderclose-database" {
+			ports := n.Spec.Egress[0].Ports
+			that(t, len(ports) == 2 && ports[0].Port.IntValue() == 3306 && ports[1].Port.IntValue() == 5432, "the ports of the database are %v", ports)
+			return
+		}
+	}
+	t.Error("no policy opens the port of the database")
+}
+
 // A pod reaches the ports of a server at the addresses that networkPolicy.to names, and nowhere else. It reaches DNS where its pods listen.
 func TestChart_APolicyNamesTheAddressesOfAServer(t *testing.T) {
 	for _, n := range of[networking.NetworkPolicy](t, rendered(t, whole)) {

@@ -1,16 +1,26 @@
 {{/* The name of the release's objects. A release whose name contains orderclose is not prefixed. */}}
 {{- define "orderclose.name" -}}
-{{- if contains "orderclose" .Release.Name -}}
+{{- $name := .Values.nameOverride | default "orderclose" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-orderclose" (.Release.Name | trunc 29 | trimSuffix "-") -}}
+{{- printf "%s-%s" (.Release.Name | trunc (sub 39 (len $name) | int) | trimSuffix "-") $name -}}
 {{- end -}}
 {{- end }}
 
-{{/* The labels that all objects of a release have. They never change: Deployments select by them. */}}
-{{- define "orderclose.labels" -}}
-app.kubernetes.io/name: orderclose
+{{/* The labels of the pods of a release. They never change, because Deployments select by them. */}}
+{{- define "orderclose.selector" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default "orderclose" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* The labels of all other objects of a release. */}}
+{{- define "orderclose.labels" -}}
+{{ include "orderclose.selector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/* The servers that each part uses. It decides which Secrets a pod gets and which ports it may reach. With brokers, each role of a room
@@ -151,7 +161,7 @@ does, which the parts read again. payments has payments.yaml in its place, and d
 {{- end -}}
 metadata:
   labels:
-    {{- include "orderclose.labels" $root | nindent 4 }}
+    {{- include "orderclose.selector" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .part }}
     {{- with $root.Values.podLabels }}
     {{- toYaml . | nindent 4 }}
@@ -244,7 +254,7 @@ spec:
       whenUnsatisfiable: ScheduleAnyway
       labelSelector:
         matchLabels:
-          {{- include "orderclose.labels" $root | nindent 10 }}
+          {{- include "orderclose.selector" $root | nindent 10 }}
           app.kubernetes.io/component: {{ $.part }}
       matchLabelKeys: [{{ ternary "controller-revision-hash" "pod-template-hash" $stateful }}]
     {{- end }}
