@@ -39,11 +39,11 @@ type service struct {
 // local is the image of the services that run orderclose.
 const local = "orderclose:local"
 
-// composed runs a test in the folder compose for each file: that with everything, and that of sweeps alone.
+// composed runs a test in the folder compose for each file: that with everything, and those of sweeps alone.
 func composed(t *testing.T, test func(t *testing.T, f composeFile)) {
 	t.Helper()
 	t.Chdir("compose")
-	for _, name := range []string{"compose.yaml", "sweeper.yaml"} {
+	for _, name := range []string{"compose.yaml", "sweeper.yaml", "sweeper-postgres.yaml"} {
 		var f composeFile
 		must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile(name))(t), &f))
 		t.Run(name, func(t *testing.T) { test(t, f) })
@@ -126,6 +126,10 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 			}
 			db := f.Services["mariadb"].Environment
 			dsn := db["MARIADB_USER"] + ":" + content(t, dir+"/db_password") + "@tcp(mariadb:3306)/" + db["MARIADB_DATABASE"]
+			if pg, is := f.Services["postgres"]; is {
+				db = pg.Environment
+				dsn = "postgres://" + db["POSTGRES_USER"] + ":" + content(t, dir+"/db_password") + "@postgres:5432/" + db["POSTGRES_DB"] + "?sslmode=disable"
+			}
 			expect.That(t, servers.DSN == "" || servers.DSN == dsn, "%s: the DSN is not that of the server", name)
 			redis := "redis://:" + content(t, dir+"/redis_password") + "@redis:6379/0"
 			expect.That(t, servers.RedisURL == "" || servers.RedisURL == redis, "%s: the URL is not that of Redis", name)

@@ -30,6 +30,7 @@ fresh smtp_password
 fresh stripe_key
 
 printf 'orderclose:%s@tcp(mariadb:3306)/shop' "$(cat "$dir/db_password")" >"$dir/db_dsn"
+printf 'postgres://orderclose:%s@postgres:5432/shop?sslmode=disable' "$(cat "$dir/db_password")" >"$dir/postgres_dsn"
 printf 'redis://:%s@redis:6379/0' "$(cat "$dir/redis_password")" >"$dir/redis_url"
 # Containers read them as users of their own; the folder's mode keeps all other users
 # out.

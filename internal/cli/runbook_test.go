@@ -72,10 +72,10 @@ func TestRunbook_ShowsASectionOrThoseThatAreNear(t *testing.T) {
 	}
 }
 
-// This command line accepts the commands of the containers in compose.yaml and sweeper.yaml.
+// This command line accepts the commands of the containers in compose.yaml and of the sweepers.
 func TestCompose_UsesValidCommands(t *testing.T) {
 	roles := map[string]bool{}
-	for _, file := range []string{"compose.yaml", "sweeper.yaml"} {
+	for _, file := range []string{"compose.yaml", "sweeper.yaml", "sweeper-postgres.yaml"} {
 		requireCommands(t, "../../deploy/compose/"+file, roles)
 	}
 	for _, want := range []string{"relay", "closer", "compensator", "outbox", "sweeper"} {

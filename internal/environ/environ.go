@@ -300,6 +300,9 @@ func (s Servers) Require(names ...string) error {
 			if name == EnvBrokers || name == EnvListen { // they are no secrets
 				orFile = ""
 			}
+			if name == EnvDSN {
+				orFile = " (for PostgreSQL postgres://user:password@127.0.0.1:5432/shop)" + orFile
+			}
 			errs = append(errs, fmt.Errorf("%s is not set; export it, such as %s=%q%s", name, name, cmp.Or(examples[name], "…"), orFile))
 		}
 	}

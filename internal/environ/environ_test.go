@@ -168,8 +168,8 @@ func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 	s := environ.Servers{Brokers: []string{"a:1"}}
 	expect.Is(t, s.Require(environ.EnvBrokers), nil, "the brokers are set")
 	err := s.Require(environ.EnvBrokers, environ.EnvDSN, environ.EnvRedis)
-	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop", ` +
-		`or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
+	want := `ORDERCLOSE_DB_DSN is not set; export it, such as ORDERCLOSE_DB_DSN="user:password@tcp(127.0.0.1:3306)/shop" (for PostgreSQL ` +
+		`postgres://user:password@127.0.0.1:5432/shop), or name a file that holds it in ORDERCLOSE_DB_DSN_FILE
 ORDERCLOSE_REDIS_URL is not set; export it, such as ORDERCLOSE_REDIS_URL="redis://127.0.0.1:6379/0", or name a file that holds it in ORDERCLOSE_REDIS_URL_FILE`
 	expect.That(t, err != nil && err.Error() == want, "got\n%v\nwant\n%s", err, want)
 }

@@ -37,7 +37,12 @@ func Checks() []health.Check {
 				{Name: health.SchemaDiffers, Errors: differs, Severity: health.Today, Runbook: "the-schema-differs", InDoctor: true,
 					Hides: []health.ProblemKind{"schema", "compensations", "late payments"}}}},
 		{Name: string(OverdueCheck), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(OverdueCheck, Pipeline.OverdueExplained),
-			Failing: control.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.DatabaseAway) }), Finds: []health.Kind{
+			Failing: control.FailingWrites, Judge: judged(func(f findings) {
+				f.closesNothing(health.DatabaseAway)
+				f.closesNothing(health.DelaysDiffer)
+			}), Finds: []health.Kind{
+				{Name: health.DelaysDiffer, Errors: func(err error) bool { return errors.Is(err, store.ErrDelays) }, Severity: health.Urgent,
+					Runbook: "the-schema-differs", InDoctor: true, Hides: append([]health.ProblemKind{health.WritesRefused}, unclosed...)},
 				{Name: health.DatabaseAway, Errors: all, Severity: health.Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]health.ProblemKind{health.WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses",
 						health.PausesUnknown}, unclosed...)}}},

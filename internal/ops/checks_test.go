@@ -116,6 +116,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{h.KafkaCheck: answer[status]{Err: errors.New("no broker")}}, h.Unknown, []h.ProblemKind{h.KafkaAway}, "no broker", "kafka-is-down"},
 		{told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}, PausesCheck: answer[[]pausing.Pause]{Err: errors.New("away")}}, h.Unknown,
 			[]h.ProblemKind{h.DatabaseAway}, "away", "the-database-is-down-or-slow"},
+		{told{OverdueCheck: answer[overdueOrders]{Err: fmt.Errorf("%w: it has none", store.ErrDelays)}, WritesCheck: answer[struct{}]{Err: store.ErrDelays},
+			h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.DelaysDiffer}, "it has none", "the-schema-differs"},
 		{told{h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "delay_5m/3 at offset 0: 45 s; no relay is running",
 			"records-do-not-leave-a-delay-topic"},
 		{told{h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue}, "no closer is running", "the-closer-is-behind"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -98,4 +99,20 @@ func behindAPooler(t *testing.T, s *store.Store) {
 		must.Do(t, tx.Rollback())
 		must.That(t, settings == "UTC 2s", "a transaction has %s", settings)
 	}
+}
+
+// A pause is not written if the encoding of the database lacks a character of its reason. The error says so.
+func TestPostgres_AReasonInOtherCharactersThanTheDatabaseHas(t *testing.T) {
+	onPostgres(t, func(t *testing.T) {
+		dsn := must.Get(url.Parse(ownDatabase(t)))(t)
+		admin, name := open(t, store.Options{DSN: dsn.String()}), strings.TrimPrefix(dsn.Path, "/")+"_latin1"
+		exec(t, admin.DB(), "CREATE DATABASE "+name+" ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+		t.Cleanup(func() { must.Get(admin.DB().Exec("DROP DATABASE " + name + " WITH (FORCE)"))(t) })
+		dsn.Path = "/" + name
+		s := open(t, store.Options{DSN: dsn.String()})
+		must.Do(t, s.Migrate(t.Context()))
+		_, err := s.Pause(t.Context(), "", time.Hour, "支付宝故障", false)
+		expect.Says(t, err, "the encoding of the database lacks a character of the reason", "a pause")
+		must.Get(s.Pause(t.Context(), "", time.Hour, "Alipay has an outage", false))(t)
+	})
 }

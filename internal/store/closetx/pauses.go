@@ -3,6 +3,7 @@ package closetx
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,8 +34,14 @@ func (s *Closer) Pause(ctx context.Context, category string, lasting time.Durati
 		}
 		return s.writePause(tx, pausesPath, category, now.Add(lasting), reason, now)
 	})
+	if db.HasCode(err, noSuchCharacter) {
+		return nil, fmt.Errorf("the encoding of the database lacks a character of the reason or of the category: write the reason in other characters: %w", err)
+	}
 	return shortened, db.Wrap(err, "write the pause")
 }
+
+// noSuchCharacter is the code of PostgreSQL for a character that the encoding of the database lacks.
+const noSuchCharacter = "22P05"
 
 // endedFor is how long the row of a pause is kept after its end. BeginTurn returns it for pausesFor.
 const endedFor = 90 * 24 * time.Hour

@@ -251,6 +251,9 @@ func changes(before, after []row) (lines []string) {
 	return lines
 }
 
+// unknownVariable is the code of PostgreSQL for a variable of the session that nobody has set.
+const unknownVariable = "42704"
+
 // trialError says why a close failed: its mapping is wrong, or it could not be tried.
 func (s *Closer) trialError(ctx context.Context, t *trial, err error) error {
 	answered := db.ErrorCode(err) != ""
@@ -272,6 +275,9 @@ func (s *Closer) trialError(ctx context.Context, t *trial, err error) error {
 	err = s.withCause(ctx, orderclose.CloseRequest{OrderID: t.OrderID}, err)
 	p := mapping.Problem{Path: cmp.Or(t.closing.step, "table"), What: fmt.Sprintf("closing order %q fails: %v", t.OrderID, err),
 		Fix: "correct the mapping, or the data of the order; nothing was changed"}
+	if db.HasCode(err, unknownVariable) {
+		p.Fix = "set the variable, which a trigger or a policy reads, for the user of the database: ALTER ROLE user SET name = 'value'; nothing was changed"
+	}
 	for _, a := range s.Q.M.Set {
 		if p.Path == "status" && strings.Contains(err.Error(), a.Column) {
 			p.Path = "set." + a.Column

@@ -243,7 +243,7 @@ func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
 	switch {
 	case !ok:
 		d.report(path, fmt.Sprintf("table %s does not exist, or this database user may not see it", name),
-			"correct the name, or grant SELECT and UPDATE on the table")
+			"correct the name (on PostgreSQL write the schema before it, or name the schema in search_path), or grant SELECT and UPDATE on the table")
 		return false
 	case table.View:
 		d.reportHarm(path, name+" is a view", "its rows are locked through no index of its own", "name the table behind it")

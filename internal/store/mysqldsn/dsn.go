@@ -42,6 +42,9 @@ const (
 
 // Parse parses a DSN and sets TLS; t nil: as the DSN says. An error quotes no part of the DSN, in which the password is.
 func Parse(dsn string, t *tls.Config) (*mysql.Config, error) {
+	if postgresScheme.MatchString(dsn) { // in the form of another driver; package postgres reads its own
+		return nil, errors.New("the database's DSN is invalid: write it as " + postgresForm)
+	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, Error(err)
@@ -54,6 +57,11 @@ func Own(cfg *mysql.Config) (*mysql.Config, error) {
 	cfg = cfg.Clone()
 	return cfg, secure(cfg, nil)
 }
+
+// postgresScheme matches a DSN such as jdbc:postgresql://…, which names PostgreSQL.
+var postgresScheme = regexp.MustCompile(`(?i)^\s*[a-z+:]*(postgres|pgsql)[a-z0-9+]*:`)
+
+const postgresForm = "postgres://user:password@host:5432/database?sslmode=verify-full"
 
 // secretName matches parameters that other drivers have, and no variable of a server that a session
 // needs.
@@ -144,7 +152,7 @@ func Error(err error) error {
 	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") { // these messages quote nothing
 		reason = ": " + strings.TrimPrefix(text, "invalid DSN: ")
 	}
-	return fmt.Errorf("the database's DSN is invalid%s; write it as user:password@tcp(host:3306)/database", reason)
+	return fmt.Errorf("the database's DSN is invalid%s; write it as user:password@tcp(host:3306)/database, or for PostgreSQL as %s", reason, postgresForm)
 }
 
 // Force sets what correctness depends on, and the defaults of the timeouts.

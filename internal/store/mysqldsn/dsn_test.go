@@ -10,6 +10,18 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
+// A DSN in the form of another driver gets the form of the database that it names.
+func TestParse_ShowsTheFormOfTheDatabase(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"jdbc:postgresql://db:5432/shop?user=u&password=hunter2": "invalid: write it as postgres://user:",
+		"postgresql+psycopg://u:hunter2@db/shop":                 "invalid: write it as postgres://user:",
+		"mysql://u:hunter2@db:3306/shop":                         "write it as user:password@tcp(host:3306)/database, or for PostgreSQL as postgres://",
+	} {
+		_, err := Parse(dsn, nil)
+		must.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "hunter2"), "%s: %v", dsn, err)
+	}
+}
+
 // A session has the forced values and the limits, whatever the server or the DSN says.
 func TestForce_SessionsHaveTheForcedValues(t *testing.T) {
 	cfg := must.Get(mysql.ParseDSN("u@tcp(127.0.0.1:1)/shop?SQL_SELECT_LIMIT=5&max_execution_time=6&wait_timeout=7&readTimeout=20s"))(t)

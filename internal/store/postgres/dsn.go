@@ -94,7 +94,8 @@ func parse(dsn string, allowed []string) (*pgx.ConnConfig, error) {
 func dsnError(err error) error {
 	reason := "it cannot be read; special letters of a user or a password in a URL are %-escapes, such as %2F for a slash"
 	for _, known := range []struct{ text, reason string }{
-		{"is not in ConnStringAllowedKeys", "it has a parameter other than " + strings.Join(slices.Concat(parameters, tlsParameters), ", ")},
+		{"is not in ConnStringAllowedKeys", "it has a parameter other than " + strings.Join(slices.Concat(parameters, tlsParameters), ", ") +
+			"; a variable of the session that your triggers read is set for the user: ALTER ROLE user SET name = 'value'"},
 		{"unable to read CA file", "the file of sslrootcert cannot be read"},
 		{"unable to add CA", "there is no certificate in the file of sslrootcert"},
 		{"sslmode is invalid", "its sslmode is unknown"},

@@ -28,7 +28,7 @@ func TestParseDSN_ErrorsNeverShowThePassword(t *testing.T) {
 		"postgres://shop:sec:secret@db:54x32/shop":                    "",
 		"postgres://shop@db/shop?sslmode=disable&pwd=secret":          "a parameter other than host,",
 		"postgres://shop@db/shop?sslmode=disable&secret=1":            "a parameter other than host,",
-		"postgres://shop:secret@db/shop?sslmode=disable&options=-cx":  "a parameter other than host,",
+		"postgres://shop:secret@db/shop?sslmode=disable&options=-cx":  "ALTER ROLE user SET name =",
 		"postgres://shop:secret@db/shop?sslmode=secret":               "sslmode is unknown",
 		"postgres://shop:secret@db/shop?connect_timeout=secret":       "connect_timeout is no number",
 		"postgres://shop:secret@db/shop?target_session_attrs=secret":  "target_session_attrs is unknown",

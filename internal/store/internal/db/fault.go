@@ -270,7 +270,8 @@ func Unavailable(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w; grant it to the database's user: docs/security.md lists what each part needs", orderclose.ErrUnavailable, err)
 	}
 	if HasCode(err, missingCodes) {
-		return fmt.Errorf("%w: %w; orderclose migrate (in Go, CreateTables) creates the tables of orderclose, and topics.yaml names those of the shop",
+		return fmt.Errorf("%w: %w; orderclose migrate (in Go, CreateTables) creates the tables of orderclose, and topics.yaml names those of the shop; "+
+			"on PostgreSQL the search_path of the user or of the DSN names the schema of both",
 			orderclose.ErrUnavailable, err)
 	}
 	if HasCode(err, BinlogCodes) {
