@@ -64,7 +64,8 @@ type (
 // Store holds the rows: Store of pipeline.Host.Connections is one.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first, passes them to publish, and deletes the rows whose ids publish
-	// returns. It skips rows that another dispatcher has locked. It returns the number of rows that it read.
+	// returns. It skips rows that another dispatcher has locked. It returns the number of rows that it passed, or limit if it left rows of the first limit
+	// ones because they have too many bytes together.
 	Dispatch(ctx context.Context, box Table, after int64, limit int, publish func(ctx context.Context, rows []Row) (done []int64)) (int, error)
 	// Waiting reports for each outbox whether it has a row.
 	Waiting(ctx context.Context, boxes ...Table) ([]bool, error)

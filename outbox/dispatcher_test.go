@@ -474,3 +474,20 @@ func TestDispatcher_WhileTheOutboxCannotBeReadRowsMayWait(t *testing.T) {
 		expect.Equal(t, oldest(), 0, "the age of the oldest row after another read")
 	})
 }
+
+// A row that is too large, with the beginning of its payload, becomes a dead letter of its name. The rows behind it are published.
+func TestDispatcher_ARowThatIsTooLargeIsADeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := newStore(orders(5)...), newLog(), newCounts()
+		large := s.rows[2]
+		large.TooLarge = 14_000_000
+		s.rows[2] = large
+		defer run(t, s, l, m, 10)()
+		time.Sleep(time.Second)
+		dead := l.Appended()["dead"]
+		must.That(t, len(dead) == 1 && string(dead[0].Key) == "order-001" && m.dead("refused") == 1, "dead letters: %+v", dead)
+		detail, _ := dead[0].Header(wire.HeaderDetail)
+		expect.That(t, strings.Contains(detail, "14000000 bytes"), "the detail is %q", detail)
+		expect.That(t, len(s.left()) == 0 && len(keys(l, "events")) == 4, "left %v", s.left())
+	})
+}

@@ -85,13 +85,19 @@ func (w *worker) send(ctx context.Context, do func(context.Context, string, []wi
 func (w *worker) route(b *rowBatch, rows []wire.OutboxRow) map[string][]wire.RawRecord {
 	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
-		topic, m, err := w.kind.route(row, w.o.Kafka)
-		m.Offset = row.ID // identifies the row from here on
-		if err != nil {
-			m.Key, m.Value = []byte(row.OrderID), row.Payload
-			b.refuse(m, partition.UnreadableCause(err), err)
+		m := wire.Message{Key: []byte(row.OrderID), Value: row.Payload, Offset: row.ID}
+		if row.TooLarge > 0 {
+			b.refuse(m, partition.CauseRefused, fmt.Errorf("the payload has %d bytes, at most %d are read", row.TooLarge, wire.MaxRecordBytes))
 			continue
 		}
+		topic, made, err := w.kind.route(row, w.o.Kafka)
+		if err != nil {
+			made.Key, made.Value, made.Offset = m.Key, m.Value, m.Offset
+			b.refuse(made, partition.UnreadableCause(err), err)
+			continue
+		}
+		m = made
+		m.Offset = row.ID // identifies the row from here on
 		if since, wait := w.o.Kafka.Failing(topic); wait > 0 {
 			b.err = cmp.Or(b.err, fmt.Errorf("topic %s has accepted nothing since %s", topic, since.UTC().Format(time.RFC3339)))
 			continue

@@ -114,7 +114,7 @@ func (w *worker) dispatchNext(ctx context.Context) (found int, err error) {
 		return n, err
 	case n < w.o.Batch:
 		return len(b.done), b.stuck()
-	case from > 0 || len(b.done) < n: //mutant:missing-topic-stops
+	case from > 0 || len(b.done) < len(b.rows): //mutant:missing-topic-stops
 		w.after = b.last()
 	}
 	if len(b.done) == 0 {

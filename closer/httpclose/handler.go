@@ -38,7 +38,7 @@ func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests
 //	401   the signature is missing, wrong or too old
 //	405   the method is not POST
 //	413   the request is too large
-//	503   c returned an error that wraps orderclose.ErrUnavailable
+//	503   c returned an error that wraps orderclose.ErrUnavailable, or too many requests are received at once
 //	500   any other error that is not the fault of an order
 func Handler(secrets []string, c Closing) (http.Handler, error) {
 	keys, err := signature.Parse(secrets)

@@ -114,7 +114,7 @@ func (h *HTTP) post(ctx context.Context, q question) ([]Answer, error) {
 //	401   the signature is missing, wrong or too old
 //	405   the method is not POST
 //	413   the request is too large
-//	503   p returned an error that wraps orderclose.ErrUnavailable
+//	503   p returned an error that wraps orderclose.ErrUnavailable, or too many requests are received at once
 //	500   p returned another error, or a wrong number of answers
 //	501   the action is unknown, or it is cancel and p is no Canceler
 func Handler(secrets []string, p Provider) (http.Handler, error) {

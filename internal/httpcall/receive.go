@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -17,12 +18,51 @@ import (
 // size of the largest batch.
 const MaxRequest = 4 << 20
 
+// maxBodies bounds the bodies that all receivers of the process hold at once, in bytes. Nobody knows who sends a body until all
+// of it is there.
+const maxBodies = 16 << 20
+
+// bodies is how many bytes of bodies the process holds.
+var bodies atomic.Int64
+
+// errBusy means that the bodies of other requests take all of maxBodies.
+var errBusy = errors.New("too many requests are received at once: send it again")
+
+// readBody reads a body of at most MaxRequest bytes, and counts its memory in bodies until free is called.
+func readBody(w http.ResponseWriter, r *http.Request) (body []byte, free func(), err error) {
+	held := int64(0)
+	free = func() { bodies.Add(-held) }
+	from := http.MaxBytesReader(w, r.Body, MaxRequest)
+	for {
+		if len(body) == cap(body) {
+			room := max(2*cap(body), 4<<10)
+			held += int64(room)
+			if bodies.Add(int64(room)) > maxBodies {
+				return nil, free, errBusy
+			}
+			grown := make([]byte, len(body), room)
+			copy(grown, body)
+			bodies.Add(-int64(cap(body)))
+			held -= int64(cap(body))
+			body = grown
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, free, nil
+		}
+		if err != nil {
+			return nil, free, err
+		}
+	}
+}
+
 // readTimeout limits how long a request may take to arrive. The sender is unknown
 // until then, and the server of the shop may have no limit of its own.
 const readTimeout = 10 * time.Second
 
-// Receive reads a signed request into in, within 10 s. If the request is invalid,
-// Receive sends the error response and returns false.
+// Receive reads a signed request into in, within 10 s. If the request is invalid, or other
+// requests take all the memory for bodies, Receive sends the error response and returns false.
 func Receive(w http.ResponseWriter, r *http.Request, keys signature.Keys, in any) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -32,7 +72,17 @@ func Receive(w http.ResponseWriter, r *http.Request, keys signature.Keys, in any
 	// A ResponseWriter that cannot set a deadline, as in a test, has no connection to
 	// protect.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) //mutant:signed-read-unlimited
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	if err := signature.CheckHeaders(r.Header, time.Now()); err != nil {           // before the body is in memory
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return false
+	}
+	body, free, err := readBody(w, r)
+	defer free()
+	if errors.Is(err, errBusy) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return false
+	}
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
 		return false

@@ -70,10 +70,10 @@ func (k Keys) Sign(h http.Header, id string, at time.Time, body []byte) {
 // Verify checks that the body was signed with one of the keys, at most MaxAge before or after now. It hashes the body once for each
 // key, however many signatures the request has: an attacker may send as many as fit into the headers, with the largest accepted body.
 func (k Keys) Verify(h http.Header, body []byte, now time.Time) error {
-	id, timestamp, given := h.Get(headerID), h.Get(headerTimestamp), h.Get(headerSignature)
-	if id == "" || timestamp == "" || given == "" {
-		return ErrMissing
+	if err := CheckHeaders(h, now); err != nil {
+		return err
 	}
+	id, timestamp, given := h.Get(headerID), h.Get(headerTimestamp), h.Get(headerSignature)
 	right := false
 	for _, signature := range k.signatures(id, timestamp, body) {
 		for one := range strings.FieldsSeq(given) {
@@ -83,7 +83,16 @@ func (k Keys) Verify(h http.Header, body []byte, now time.Time) error {
 	if !right {
 		return ErrWrong
 	}
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	return nil
+}
+
+// CheckHeaders is what Verify can check without the body: the headers are there, and the time in them is at most MaxAge before or after
+// now. A receiver calls it before it reads a body.
+func CheckHeaders(h http.Header, now time.Time) error {
+	if h.Get(headerID) == "" || h.Get(headerTimestamp) == "" || h.Get(headerSignature) == "" {
+		return ErrMissing
+	}
+	seconds, err := strconv.ParseInt(h.Get(headerTimestamp), 10, 64)
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > MaxAge {
 		return ErrTimestamp
 	}

@@ -19,6 +19,8 @@ type OutboxRow struct {
 	OrderID string // the key of the row's record
 	Payload []byte
 	Created time.Time // when the row was inserted, by the database's clock
+	// TooLarge is the size of the payload in the table, in bytes, if it is more than MaxRecordBytes; otherwise 0. Payload then has only the beginning.
+	TooLarge int
 	// Traceparent is the W3C trace context of an event; "" if there is none. A schedule has it in its payload.
 	Traceparent string
 }

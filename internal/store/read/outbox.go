@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ func tableOf(box wire.Outbox) string { return "outbox_" + string(box) }
 
 // Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
 // and deletes the rows whose ids publish returns. A caller begins with after = 0, and passes a
-// larger id to skip rows that cannot be published. Dispatch returns how many rows it read; for
-// no rows it does not call publish. It begins a transaction even if there are no rows, so ask Waiting first. It skips
+// larger id to skip rows that cannot be published. Dispatch returns how many rows it read, and limit if it passed
+// fewer because they have batchBytes together; for no rows it does not call publish. It begins a transaction even if there are no rows, so ask Waiting first. It skips
 // rows that another dispatcher has, so several dispatchers share the work. The other dispatcher may be in any process;
 // on SQLite, only in this process.
 //
@@ -34,7 +35,7 @@ func (s *Reader) Dispatch(ctx context.Context, box wire.Outbox, after int64, lim
 	d := &dispatch{s: s, box: box, table: tableOf(box), after: after}
 	n, err = s.Dialect.Dispatch(ctx, db.Dispatching{
 		Limit:   limit,
-		Read:    func(limit int) ([]wire.OutboxRow, error) { return d.read(s.Gorm.WithContext(ctx), limit, "") },
+		Read:    func(limit int) ([]wire.OutboxRow, bool, error) { return d.read(s.Gorm.WithContext(ctx), limit, "") },
 		Publish: func(rows []wire.OutboxRow) []int64 { return publish(ctx, rows) },
 		Delete: func(ids []int64) error {
 			return s.Transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
@@ -62,31 +63,86 @@ func (d *dispatch) withLocks(ctx context.Context, limit int,
 		return 0, err
 	}
 	err = d.s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		rows, err := d.read(tx, limit, " FOR UPDATE SKIP LOCKED")
+		rows, left, err := d.read(tx, limit, " FOR UPDATE SKIP LOCKED")
 		if n = len(rows); err != nil || len(rows) == 0 {
 			return err
+		}
+		if left {
+			n = limit
 		}
 		return d.delete(tx, publish(ctx, rows))
 	}, db.ReadCommitted)
 	return n, err
 }
 
-func (d *dispatch) read(tx *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
-	query := "SELECT id, order_id, payload, created_at FROM " + d.table + " WHERE id > ? ORDER BY id LIMIT ?" + lock
-	var all []wire.OutboxRow
-	err := db.EachRow(tx, query, []any{d.after, limit}, func(rows *sql.Rows) error {
+const (
+	// smallPayload bounds the payloads that are read with the ids, in bytes. Larger ones are read afterwards, as many as fit.
+	smallPayload = 4 << 10
+	// batchBytes bounds the payloads that are in memory together, in bytes. Everybody who may insert rows of the outbox decides
+	// how large they are.
+	batchBytes = 4 << 20
+)
+
+// read returns rows, lowest id first: as many of the first limit ones as have batchBytes together. left says that it left some of those.
+func (d *dispatch) read(tx *gorm.DB, limit int, lock string) (all []wire.OutboxRow, left bool, err error) {
+	query := "SELECT id, order_id, created_at, OCTET_LENGTH(payload), CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload END FROM " + d.table +
+		" WHERE id > ? ORDER BY id LIMIT ?" + lock
+	bytes, large := 0, []any{}
+	err = db.EachRow(tx, query, []any{smallPayload, d.after, limit}, func(rows *sql.Rows) error {
 		var r wire.OutboxRow
-		err := rows.Scan(&r.ID, &r.OrderID, &r.Payload, db.TimeInto(&r.Created))
-		if err == nil && d.box == wire.EventOutbox {
-			r.Payload, r.Traceparent = closetx.ExpandTraced(r.OrderID, r.Payload) //mutant:short-payload-published
+		var size int
+		if err := rows.Scan(&r.ID, &r.OrderID, db.TimeInto(&r.Created), &size, &r.Payload); err != nil {
+			return err
+		}
+		if size > wire.MaxRecordBytes {
+			r.TooLarge = size
+			bytes += wire.MaxDeadValue
+		} else {
+			bytes += size
+		}
+		if left || bytes > batchBytes && len(all) > 0 {
+			left = true
+			return nil
+		}
+		if size > smallPayload {
+			large = append(large, r.ID)
 		}
 		all = append(all, r)
+		return nil
+	})
+	if err == nil && len(large) > 0 {
+		all, err = d.readLarge(tx, all, large)
+	}
+	if err != nil {
+		return nil, false, err // no dispatcher must keep rows that are not published
+	}
+	for i := range all {
+		if r := &all[i]; d.box == wire.EventOutbox && r.TooLarge == 0 {
+			r.Payload, r.Traceparent = closetx.ExpandTraced(r.OrderID, r.Payload) //mutant:short-payload-published
+		}
+	}
+	return all, left, nil
+}
+
+// readLarge reads the payloads of the rows with the given ids: of one that is too large only the beginning. It leaves out rows
+// that another dispatcher has deleted meanwhile.
+func (d *dispatch) readLarge(tx *gorm.DB, all []wire.OutboxRow, ids []any) ([]wire.OutboxRow, error) {
+	query := "SELECT id, CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload ELSE SUBSTR(payload, 1, ?) END FROM " + d.table +
+		" WHERE id IN (?" + strings.Repeat(", ?", len(ids)-1) + ")"
+	payloads := map[int64][]byte{}
+	err := db.EachRow(tx, query, append([]any{wire.MaxRecordBytes, wire.MaxDeadValue / 4}, ids...), func(rows *sql.Rows) error {
+		var id int64
+		var payload []byte
+		err := rows.Scan(&id, &payload)
+		payloads[id] = payload
 		return err
 	})
-	if err != nil {
-		return nil, err // no dispatcher must keep rows that are not published
+	for i := range all {
+		if payload, ok := payloads[all[i].ID]; ok {
+			all[i].Payload = payload
+		}
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(r wire.OutboxRow) bool { return r.Payload == nil }), err
 }
 
 // delete deletes rows by their ids.
@@ -188,7 +244,8 @@ func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error)
 	if err != nil || len(seen) == 0 {
 		return nil, 0, err
 	}
-	if rows, err = d.read(t.gorm, limit, t.s.Dialect.SkipLocked); err != nil {
+	rows, left, err := d.read(t.gorm, limit, t.s.Dialect.SkipLocked)
+	if err != nil || len(rows) == 0 {
 		return nil, 0, err
 	}
 	taken := map[int64]bool{}
@@ -197,7 +254,7 @@ func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error)
 		taken[row.ID], ids[i] = true, row.ID
 	}
 	for _, id := range seen { // rows that became visible since may have taken the place of the last ones
-		if !taken[id] && (len(rows) < limit || id < ids[len(ids)-1]) {
+		if !taken[id] && (len(rows) < limit && !left || id < ids[len(ids)-1]) {
 			others++
 		}
 	}

@@ -81,8 +81,10 @@ func newDispatchedRows() *dispatchedRows {
 // second process with the same database does not know these rows, and may publish them again.
 func (r *dispatchedRows) dispatch(ctx context.Context, d db.Dispatching) (int, error) {
 	var rows []wire.OutboxRow
+	var left bool
 	err := r.with(ctx, func(ids map[int64]bool) error {
-		all, err := d.Read(d.Limit + len(ids))
+		all, more, err := d.Read(d.Limit + len(ids))
+		left = more
 		for _, row := range all {
 			if len(rows) < d.Limit && !ids[row.ID] {
 				ids[row.ID] = true
@@ -101,11 +103,15 @@ func (r *dispatchedRows) dispatch(ctx context.Context, d db.Dispatching) (int, e
 		}
 		return nil
 	})
+	n := len(rows)
+	if left {
+		n = d.Limit
+	}
 	done := d.Publish(rows) //mutant:delete-before-publish
 	if len(done) == 0 {
-		return len(rows), nil
+		return n, nil
 	}
-	return len(rows), d.Delete(done)
+	return n, d.Delete(done)
 }
 
 // with gives one caller at a time access to the ids.

@@ -2,7 +2,7 @@ package mutants
 
 // outboxMutants are mistakes in the outbox dispatcher.
 var outboxMutants = []mutant{
-	{"missing-topic-stops", "rows of a missing topic stop all others", changes{{"from > 0 || len(b.done) < n", "false"}},
+	{"missing-topic-stops", "rows of a missing topic stop all others", changes{{"from > 0 || len(b.done) < len(b.rows)", "false"}},
 		"outbox", "TestDispatcher_AMissingTopicDelaysNoOtherTopic", "published of 20 others"},
 	{"leaderless-tried-always", "a partition without a leader is tried in each batch",
 		changes{{"l.resting(time.Now()) || l.busy && !l.failing.IsZero()", "false"}},

@@ -22,6 +22,7 @@ import (
 var outboxPromises = []promise[shop]{
 	{name: "DispatchDeletesPublishedRowsAndKeepsTheRest", test: dispatchDeletesWhatIsDone, tags: Settings},
 	{name: "DispatchBeginsAfterAnID", test: dispatchAfterID},
+	{name: "ADispatchHasABoundedNumberOfBytes", test: dispatchIsBounded, tags: Dialect | Settings},
 	{name: "DispatchersShareTheRows", test: dispatchersShareTheRows, tags: Dialect},
 	{name: "NoRowIsDispatchedTwiceUnderLoad", test: noRowIsDispatchedTwice, tags: Dialect | File},
 	{name: "RowsAreDispatchedAgainWhenADispatcherFails", test: rowsAreDispatchedAgain, tags: Dialect},
@@ -60,6 +61,36 @@ func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) [
 	}))(s)
 	want(s, "number of rows", n, len(ids))
 	return ids
+}
+
+// The rows are those that a checkout may insert: small and large ones, and such as no record can have. Each is passed once, a few MB at once.
+func dispatchIsBounded(t *testing.T, s *shop) {
+	s.migrated()
+	sizes := []int{10, 5 << 10, 3 << 20, wire.MaxRecordBytes, 1 << 20, 2_000_000, 4 << 10, 14_000_000, 10, wire.MaxRecordBytes + 1, 20}
+	for i, size := range sizes {
+		s.exec("INSERT INTO outbox_events (id, order_id, payload, created_at) VALUES (?, ?, ?, ?)", i+1, fmt.Sprint("o", i+1),
+			`{"a":"`+strings.Repeat("x", size-8)+`"}`, s.time(s.now()))
+	}
+	var ids []int64
+	for round := 0; len(ids) < len(sizes) && round < len(sizes); round++ {
+		passed, bytes := 0, 0
+		n := must.Get(s.Dispatch(s.Context(), wire.EventOutbox, 0, 100, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
+			for _, r := range rows {
+				size := sizes[r.ID-1]
+				if tooLarge := size > wire.MaxRecordBytes; tooLarge != (r.TooLarge == size) || tooLarge == (len(r.Payload) == size) {
+					t.Errorf("row %d has %d of %d bytes, too large: %d", r.ID, len(r.Payload), size, r.TooLarge)
+				}
+				bytes += len(r.Payload)
+				done = append(done, r.ID)
+			}
+			passed, ids = len(rows), append(ids, done...)
+			return done
+		}))(s)
+		left := len(ids) < len(sizes)
+		expect.That(t, left && n == 100 || !left && n == passed, "%d rows were passed, %d are counted, rows are left: %v", passed, n, left)
+		expect.AtMost(t, bytes, 5<<20, "bytes that were passed at once")
+	}
+	expect.Same(t, ids, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, "the rows")
 }
 
 func all(ids []int64) []int64  { return ids }

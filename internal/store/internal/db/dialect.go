@@ -265,8 +265,9 @@ func (s scanner) Scan(src any) error { return s(src) }
 
 // Dispatching is one dispatch of the rows of an outbox.
 type Dispatching struct {
-	Limit   int // how many rows Publish gets at most
-	Read    func(limit int) ([]wire.OutboxRow, error)
+	Limit int // how many rows Publish gets at most
+	// Read also reports whether it left rows of the first limit ones, because they have too many bytes together.
+	Read    func(limit int) (rows []wire.OutboxRow, left bool, err error)
 	Publish func(rows []wire.OutboxRow) (done []int64)
 	Delete  func(ids []int64) error
 	// Locked does all of it in one transaction, whose rows other dispatchers skip.
