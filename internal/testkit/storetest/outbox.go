@@ -68,13 +68,13 @@ func dispatchIsBounded(t *testing.T, s *shop) {
 	s.migrated()
 	sizes := []int{10, 5 << 10, 3 << 20, wire.MaxRecordBytes, 1 << 20, 2_000_000, 4 << 10, 14_000_000, 10, wire.MaxRecordBytes + 1, 20}
 	for i, size := range sizes {
-		s.exec("INSERT INTO outbox_events (id, order_id, payload, created_at) VALUES (?, ?, ?, ?)", i+1, fmt.Sprint("o", i+1),
+		s.exec("INSERT INTO outbox_schedules (id, order_id, payload, created_at) VALUES (?, ?, ?, ?)", i+1, fmt.Sprint("o", i+1),
 			`{"a":"`+strings.Repeat("x", size-8)+`"}`, s.time(s.now()))
 	}
 	var ids []int64
 	for round := 0; len(ids) < len(sizes) && round < len(sizes); round++ {
 		passed, bytes := 0, 0
-		n := must.Get(s.Dispatch(s.Context(), wire.EventOutbox, 0, 100, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
+		n := must.Get(s.Dispatch(s.Context(), wire.ScheduleOutbox, 0, 100, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
 			for _, r := range rows {
 				size := sizes[r.ID-1]
 				if tooLarge := size > wire.MaxRecordBytes; tooLarge != (r.TooLarge == size) || tooLarge == (len(r.Payload) == size) {
