@@ -31,7 +31,7 @@ func (b slowBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestReceive_HoldsAFewBodiesOfStrangers: whoever reaches the port sends many of the largest requests at once. Those without headers of
+// TestReceive_HoldsAFewBodiesOfStrangers: strangers send many of the largest requests at once. Those without headers of
 // a signature, or with old ones, are not read. The others, whose signatures are wrong, take a bounded amount of memory together, and
 // the requests of the right sender are received when they are gone.
 func TestReceive_HoldsAFewBodiesOfStrangers(t *testing.T) {

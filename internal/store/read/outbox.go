@@ -20,10 +20,11 @@ func tableOf(box wire.Outbox) string { return "outbox_" + string(box) }
 
 // Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
 // and deletes the rows whose ids publish returns. A caller begins with after = 0, and passes a
-// larger id to skip rows that cannot be published. Dispatch returns how many rows it read, and limit if it passed
-// fewer because they have batchBytes together; for no rows it does not call publish. It begins a transaction even if there are no rows, so ask Waiting first. It skips
-// rows that another dispatcher has, so several dispatchers share the work. The other dispatcher may be in any process;
-// on SQLite, only in this process.
+// larger id to skip rows that cannot be published. Dispatch returns how many rows it read, and
+// limit if it passed fewer because they have batchBytes together; for no rows it does not call
+// publish. It begins a transaction even if there are no rows, so ask Waiting first. It skips rows
+// that another dispatcher has, so several dispatchers share the work. The other dispatcher may be
+// in any process; on SQLite, only in this process.
 //
 // A row is passed again until it is deleted. After an error all rows may be passed again, also rows that publish
 // returned.
