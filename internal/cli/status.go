@@ -91,7 +91,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 				printWithoutKafka(w, ops.HoursCheck.Of(facts))
 			}
 			if shown.Overdue != nil {
-				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, shown.Overdue)
+				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, text.OneLine(shown.Overdue.String(), 600))
 			}
 			if len(shown.Pauses) > 0 {
 				fmt.Fprintln(w)
@@ -152,7 +152,7 @@ func verdictError(v health.Verdict) error {
 		return nil
 	}
 	p := v.Problems[0]
-	return Exit(code, fmt.Errorf("%s: %s -> orderclose runbook %s", p.Title(), p.Text(), p.Runbook))
+	return Exit(code, fmt.Errorf("%s -> orderclose runbook %s", text.OneLine(p.Title()+": "+p.Text(), 600), p.Runbook))
 }
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,

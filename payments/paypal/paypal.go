@@ -29,6 +29,7 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
 // tokenMargin is how long before its end a token is replaced. The client itself does so a minute before.
@@ -163,7 +164,7 @@ func (a *API) withToken(ctx context.Context) (*paypal.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.SetHTTPClient(&http.Client{Timeout: payments.CallLimit, Transport: a.o.Transport})
+	client.SetHTTPClient(signed.Client(a.o.Transport))
 	token, err := client.GetAccessToken(ctx)
 	if err == nil && token.Token == "" {
 		err = errors.New("the response has no token")

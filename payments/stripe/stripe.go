@@ -38,6 +38,7 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/payments"
+	"github.com/orderclose/orderclose/payments/internal/signed"
 )
 
 // Options configure an API. Key is required.
@@ -65,7 +66,7 @@ func New(o Options) (*API, error) {
 		return nil, errors.New("stripe: Options need a Key")
 	}
 	config := &stripego.BackendConfig{
-		HTTPClient:        &http.Client{Timeout: payments.CallLimit, Transport: o.Transport},
+		HTTPClient:        signed.Client(o.Transport),
 		MaxNetworkRetries: stripego.Int64(1), // after half a second; the closer repeats the rest
 		EnableTelemetry:   stripego.Bool(false),
 		LeveledLogger:     &stripego.LeveledLogger{Level: stripego.LevelNull},

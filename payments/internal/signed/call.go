@@ -10,11 +10,27 @@ import (
 
 const maxBody = 256 << 10 // bytes of a response; a trade with all its fields has some 2 kB
 
-// Client returns the client of a provider. It follows no redirects: the signature of a request is for its path.
+// Client returns the client of a provider. It follows no redirects: the signature of a request is for its path, and the host of
+// another address must not get the key. Reading more than maxBody of a response is an error.
 func Client(transport http.RoundTripper) *http.Client {
-	return &http.Client{Timeout: payments.CallLimit, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	return &http.Client{Timeout: payments.CallLimit, Transport: limited{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
+}
+
+// limited limits the bodies of responses.
+type limited struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxBody)
+	}
+	return resp, err
 }
 
 // Do sends a request, and returns the response with its body. After an error, which is *payments.Unavailable, nobody
@@ -25,8 +41,8 @@ func Do(client *http.Client, r *http.Request) (*http.Response, []byte, error) {
 		return nil, nil, &payments.Unavailable{Err: err}
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	if err == nil && len(body) > maxBody {
+	body, err := io.ReadAll(resp.Body)
+	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
 		err = errors.New("the response is too long")
 	}
 	if err != nil {
