@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,8 +82,10 @@ func (f refusing) play(r *rig, seed uint64, during time.Duration) (late []time.D
 		defer mu.Unlock()
 		return random.IntN(most) < of
 	}
+	var flukes atomic.Int64 // their repeats wait behind those of the refused
 	r.set(func(ctx context.Context, q request) (*http.Response, error) {
 		if strings.HasPrefix(q.order, "good") && chance(f.flukes, 10_000) {
+			flukes.Add(1)
 			return nil, errors.New("connection reset")
 		}
 		return f.answer(ctx, q.order)
@@ -109,9 +112,6 @@ func (f refusing) play(r *rig, seed uint64, during time.Duration) (late []time.D
 		time.Sleep(time.Second / time.Duration(f.rate))
 	}
 	time.Sleep(time.Minute)
-	if f.flukes > 0 { // their repeats wait behind those of requests that hang
-		time.Sleep(5 * time.Minute)
-	}
 	accepts := slices.Contains(f.status, http.StatusOK) // in time or not
 	arrived := map[string]bool{}
 	for _, q := range r.take() {
@@ -120,9 +120,9 @@ func (f refusing) play(r *rig, seed uint64, during time.Duration) (late []time.D
 			arrived[q.event], late = true, append(late, q.at.Sub(sent))
 		}
 	}
-	expect.That(r, r.now().Waiting == refused || accepts && r.now().Waiting < refused,
-		"%d events wait after the last one, want %d: %+v", r.now().Waiting, refused, r.now())
-	expect.Equal(r, len(arrived), len(written), "events of other orders that were sent")
+	waiting, most := r.now().Waiting, refused+2*int(flukes.Load()) // an order may have two events
+	expect.That(r, (waiting >= refused || accepts) && waiting <= most, "%d events wait after the last one, want %d to %d: %+v", waiting, refused, most, r.now())
+	expect.That(r, len(arrived)+2*int(flukes.Load()) >= len(written), "%d events of other orders were sent, want %d", len(arrived), len(written))
 	slices.Sort(late)
 	return late
 }

@@ -227,7 +227,9 @@ func (s *sender) settle(posting context.Context, o outcome) {
 			s.lanes[i].failures, s.lanes[i].resumeAt = 0, time.Time{}
 		}
 	case o.fails:
-		l.failures++
+		if !s.worked.After(time.Now().Add(-o.took)) { // else it worked while the request waited
+			l.failures++
+		}
 		if l.failures >= parallel || time.Since(s.worked) > longestPause {
 			longest = longestPause
 		}
