@@ -45,7 +45,8 @@ func (a *Admin) Verdicts(ctx context.Context, ids ...string) (outcomes []ordercl
 //
 //   - Now, a Sentence: where the order is, in one sentence
 //   - Timeline, a list of TimelineEvent: what happened to it, sorted by time
-//   - Database: its rows. Order is nil if the database has no such order; Receipt is nil if it was not closed; the others are lists:
+//   - Database: its rows. Order is nil if the database has no such order, or if a Store of the program has the orders;
+//     Receipt is nil if it was not closed; the others are lists:
 //     Items, Ledger, LatePayments, PendingEvents and PendingSchedules. Database is nil if it was not asked
 //   - Topics: for each topic that it may pass, Topic, Partition, and the Records that were found there
 //   - Failure: why the order cannot be closed; nil if that is not known

@@ -29,8 +29,11 @@ import (
 
 // Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
 //
-//   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
-//   - Topics.Events, for a reader of events of its own
+//	Delays        orderclose.Delays  // for producer.Options, as the next three
+//	MaxDelay      time.Duration
+//	Buckets       orderclose.Buckets
+//	Topics.Close  string
+//	Topics.Events string             // for a reader of events of its own
 //
 // The other fields are the other keys of the file.
 type Config = config.Config
@@ -179,7 +182,13 @@ func (o *Options) sections() []config.AnySection {
 	return all
 }
 
-// SASL is producer.SASL, which also lists the mechanisms.
+// SASL says who this process is at Kafka. Package producer has the mechanisms, such as producer.SASLScramSHA512. Its fields:
+//
+//	Mechanism  string            // one of the mechanisms
+//	User       string            // not needed for SASLOAuthBearer
+//	Password   string            // none with SASLOAuthBearer
+//	Token      func(context.Context) (token string, ends time.Time, err error) // for SASLOAuthBearer
+//	Extensions map[string]string // for SASLOAuthBearer: what the broker wants beside the token
 type SASL = kafka.SASL
 
 // Servers name the servers of an App. A server that is not named is not used.

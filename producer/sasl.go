@@ -11,7 +11,12 @@ const (
 	SASLOAuthBearer = kafka.OAuthBearer
 )
 
-// SASL is a user of the Kafka cluster with a password, or another way to log in: Mechanism is one of the mechanisms above, with User and
-// Password, or for SASLOAuthBearer Token, a function that returns a token and the time of its end, and Extensions. Printing or logging
-// it hides the password and the token.
+// SASL is a user of the Kafka cluster with a password, or another way to log in. Printing or logging it hides the password and the
+// token. Its fields:
+//
+//	Mechanism  string            // one of the mechanisms above
+//	User       string            // not needed for SASLOAuthBearer
+//	Password   string            // none with SASLOAuthBearer
+//	Token      func(context.Context) (token string, ends time.Time, err error) // for SASLOAuthBearer
+//	Extensions map[string]string // for SASLOAuthBearer: what the broker wants beside the token
 type SASL = kafka.SASL
