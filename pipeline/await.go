@@ -68,7 +68,15 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 }
 
 func (a *App) checkOrders(ctx context.Context) error {
-	return cmp.Or(a.conns.Store.CheckMapping(ctx), a.conns.Store.CheckDelays(ctx))
+	err := cmp.Or(a.conns.Store.CheckMapping(ctx), a.conns.Store.CheckDelays(ctx))
+	if err != nil || !a.closesInDatabase() {
+		return err
+	}
+	// What the orders hold keeps a program from its start only before the first close: later a few rows must not stop all others.
+	if closed, err := a.conns.Store.HasClosed(ctx); err != nil || closed { // without the schema there is another error
+		return nil
+	}
+	return a.conns.Store.CheckFilled(ctx)
 }
 
 func (a *App) checkSchema(ctx context.Context) error {

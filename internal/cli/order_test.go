@@ -210,6 +210,43 @@ func TestDoubt_MostOrdersAreNeverDue(t *testing.T) {
 	}
 }
 
+// What may mean "not set" or "no limit" is doubted, and what somebody else has written into a column that only orderclose writes.
+func TestDoubt_ValuesOfSomebodyElse(t *testing.T) {
+	filled := func(key string, filled int64) store.Evidence {
+		return store.Evidence{Filled: []store.Filled{{Key: key, Column: "pay_no", Orders: 10, Filled: filled, Value: "0"}}}
+	}
+	below := store.Evidence{BelowZero: []store.Below{{Table: "t_stock", Column: "free", Rows: 2}}}
+	for _, c := range []struct {
+		counts   store.OrderCounts
+		evidence store.Evidence
+		accept   string
+		want     string
+		wrong    bool
+	}{
+		{accept: ""},
+		{evidence: filled("payment_id", 10), want: `10 of 10 unpaid orders have a value in pay_no already, such as "0" (orders.payment_id)`, wrong: true},
+		{evidence: filled("payment_id", 1), want: "1 of 10 unpaid orders have a value in pay_no already"},
+		{evidence: filled("payment_id", 10), accept: mapping.FilledPaymentID},
+		{evidence: filled("closed_at", 6), want: "it is overwritten when the order ends", wrong: true},
+		{evidence: filled("set.note", 6), accept: mapping.FilledBefore},
+		{counts: store.OrderCounts{Before2000: store.OddLimit}, want: "100 or more unpaid orders are due before the year 2000"},
+		{counts: store.OrderCounts{Before2000: 1}, accept: mapping.DueBefore2000},
+		{counts: store.OrderCounts{BeforeCreated: 3}, want: "3 unpaid orders are due before they were created"},
+		{counts: store.OrderCounts{BeforeCreated: 3}, accept: mapping.DueBeforeMade},
+		{evidence: below, want: "2 rows of t_stock have a free below zero"},
+		{evidence: below, accept: mapping.StockBelowZero},
+	} {
+		cfg := config.Default()
+		cfg.Accept = []string{c.accept}
+		what, fix, wrong := doubtFilled(c.evidence, cfg)
+		if what == "" {
+			what, fix = doubtOdd(c.counts, c.evidence, cfg)
+		}
+		expect.That(t, (what == "") == (c.want == "") && strings.Contains(what, c.want) && (fix == "") == (what == "") && wrong == c.wrong, "%+v: %q; %q, %v",
+			c, what, fix, wrong)
+	}
+}
+
 // The only orders of a quiet hour may be those that cannot be closed. Their cause comes before a doubt about the mapping.
 func TestOrderCounts_AnOrderThatCannotBeClosedIsNamed(t *testing.T) {
 	failure := &control.Failure{OrderID: "order-1", Error: "stock_row_missing: SKU \"17\" has no row in table stock"}

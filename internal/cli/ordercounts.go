@@ -51,9 +51,14 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	if c.Doubt == "" {
 		c.Doubt, c.Fix = doubtNever(found, s.cfg)
 	}
-	if c.Doubt != "" {
-		c.wrong = true
-	} else {
+	c.wrong = c.Doubt != ""
+	if c.Doubt == "" {
+		c.Doubt, c.Fix, c.wrong = doubtFilled(evidence, s.cfg)
+	}
+	if c.Doubt == "" {
+		c.Doubt, c.Fix = doubtOdd(found, evidence, s.cfg)
+	}
+	if c.Doubt == "" {
 		var overdue backlog.OverdueOrders
 		if found.Overdue > 0 && found.Waiting == 0 {
 			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
@@ -113,6 +118,46 @@ func doubtNever(c store.OrderCounts, cfg *config.Config) (what, fix string) {
 	}
 	return fmt.Sprintf("%d of %d unpaid orders are never due: their value in orders.due is NULL, 0, or too large for the type", c.Never, c.From),
 		mapping.OrAccept("name the column and the type of its values: unix_ms, unix_s and datetime differ", mapping.NeverDue)
+}
+
+// doubtFilled doubts a column that only orderclose writes if unpaid orders hold a value in it. If most do, it is wrong. Pure.
+func doubtFilled(e store.Evidence, cfg *config.Config) (what, fix string, wrong bool) {
+	for _, f := range e.Filled {
+		if p := f.Problem(); !cfg.Accepts(p.Accept) && (what == "" || !wrong && f.Mostly()) {
+			what, fix, wrong = fmt.Sprintf("%s (orders.%s): %s", p.What, p.Path, p.Why), mapping.OrAccept(p.Fix, p.Accept), f.Mostly()
+		}
+	}
+	return what, fix, wrong
+}
+
+// doubtOdd doubts due times and numbers of the stock that may mean that there is none, or no limit. Pure.
+func doubtOdd(c store.OrderCounts, e store.Evidence, cfg *config.Config) (what, fix string) {
+	switch {
+	case c.Before2000 > 0 && !cfg.Accepts(mapping.DueBefore2000):
+		return moreThan(c.Before2000) + " unpaid orders are due before the year 2000, and would be closed at once: such a time may mean that the order has no limit",
+			mapping.OrAccept("write NULL or a time that means never, or leave these orders out with where", mapping.DueBefore2000)
+	case c.BeforeCreated > 0 && !cfg.Accepts(mapping.DueBeforeMade):
+		return moreThan(c.BeforeCreated) + " unpaid orders are due before they were created, and would be closed at once: such a time may " +
+				"mean that the order has no limit, or a program writes local time into a column of UTC",
+			mapping.OrAccept("correct these times, or the zone of orders.due or orders.created", mapping.DueBeforeMade)
+	}
+	for _, b := range e.BelowZero {
+		if !cfg.Accepts(mapping.StockBelowZero) {
+			return fmt.Sprintf("%s rows of %s have a %s below zero: if that means \"no limit\", a close makes 1 of -1, and then there is one",
+					moreThan(b.Rows), b.Table, b.Column),
+				mapping.OrAccept("return the stock with a condition, by on_close (docs/mapping.md); if these goods are oversold, correct the numbers",
+					mapping.StockBelowZero)
+		}
+	}
+	return "", ""
+}
+
+// moreThan writes a number that was counted up to store.OddLimit.
+func moreThan(n int64) string {
+	if n >= store.OddLimit {
+		return fmt.Sprintf("%d or more", n)
+	}
+	return fmt.Sprint(n)
 }
 
 // doubt says what is improbable about the due times of orders, and what to do. An order that has been due for less than grace is no

@@ -26,6 +26,8 @@ type (
 	Status         = read.Status
 	Tx             = read.Tx
 	OrderCounts    = read.OrderCounts
+	Filled         = schema.Filled
+	Below          = schema.Below
 	OrderHistory   = read.OrderHistory
 	OrderRow       = read.OrderRow
 	ItemRow        = read.ItemRow
@@ -44,7 +46,7 @@ const (
 	SourceCallback, SourceRecheck, SourceSameID                  = money.SourceCallback, money.SourceRecheck, money.SourceSameID
 	Refunded, Reopened                                           = money.Refunded, money.Reopened
 	Unpaid, Paid, Closed, Cancelled                              = read.Unpaid, read.Paid, read.Closed, read.Cancelled
-	CountLimit                                                   = read.CountLimit
+	CountLimit, OddLimit                                         = read.CountLimit, read.OddLimit
 )
 
 var (

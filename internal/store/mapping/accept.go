@@ -17,12 +17,18 @@ const (
 	OnCloseOtherID = "on_close_other_id" // a statement of on_close compares a column that is probably no order's id
 	UnnamedStatus  = "unnamed_status"    // orders have a status that the mapping does not name
 	PaidOrders     = "paid_orders"       // orders of the status before or after a close have a time of payment
+
+	FilledPaymentID = "filled_payment_id"  // unpaid orders have a payment's id
+	FilledBefore    = "filled_before"      // unpaid orders have a value in another column that only orderclose writes
+	DueBefore2000   = "due_before_2000"    // unpaid orders are due before the year 2000
+	DueBeforeMade   = "due_before_created" // unpaid orders are due before they were created
+	StockBelowZero  = "stock_below_zero"   // rows of the stock are below zero
 )
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
 	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NeverDue, NothingDueLater, OverwrittenClose,
-		RowSecurity, OnCloseOtherID, UnnamedStatus, PaidOrders}
+		RowSecurity, OnCloseOtherID, UnnamedStatus, PaidOrders, FilledPaymentID, FilledBefore, DueBefore2000, DueBeforeMade, StockBelowZero}
 }
 
 // OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.

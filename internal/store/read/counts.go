@@ -26,6 +26,10 @@ type OrderCounts struct {
 	Waiting  int64     `json:"waiting"`  // unpaid orders that are not due yet
 	Excluded int64     `json:"excluded"` // unpaid orders with a due time that Mapping.Where or Mapping.NotBefore excludes
 	Never    int64     `json:"never"`    // unpaid orders whose due time means never: NULL, 0, or beyond what the column's type can be
+	// Before2000 are overdue orders that are due before the year 2000, and BeforeCreated those that are due before they were created: both
+	// of the first OddLimit orders by due time. Such a due time may mean that the order has none.
+	Before2000    int64 `json:"before_2000,omitempty"`
+	BeforeCreated int64 `json:"before_created,omitempty"`
 	// Oldest is the first due time of the overdue orders, and Farthest the last one of the waiting orders; the zero time: there are none.
 	Oldest   time.Time `json:"oldest"`
 	Farthest time.Time `json:"farthest"`
@@ -44,8 +48,31 @@ func (s *Reader) CountOrders(ctx context.Context) (c OrderCounts, err error) {
 			err = s.countTable(ctx, t, &c)
 		}
 	}
+	if err == nil {
+		err = s.countOdd(ctx, &c)
+	}
 	c.Never = max(c.From-c.Overdue-c.Waiting-c.Excluded, 0) //mutant:never-uncounted
 	return c, s.FailedTo(ctx, err, "count the orders")
+}
+
+// OddLimit bounds how many orders with an improbable due time are counted.
+const OddLimit = 100
+
+// year2000 is before every due time that a shop of today has written on purpose.
+var year2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// countOdd counts orders with improbable due times.
+func (s *Reader) countOdd(ctx context.Context, c *OrderCounts) error {
+	first, err := s.DueBetween(ctx, time.Time{}, c.At.AddDate(1, 0, 0), orderclose.Order{}, OddLimit)
+	for _, o := range first {
+		if o.Due.Before(year2000) {
+			c.Before2000++
+		}
+		if o.CreatedAt.After(o.Due) {
+			c.BeforeCreated++
+		}
+	}
+	return err
 }
 
 // HasClosed reports whether any order was closed in this database.

@@ -5,5 +5,6 @@
 //	migrate.go                     the schema's versions; the steps are in the package migrations
 //	describe.go                    whether the shop's tables match the mapping
 //	notes.go                       hints on them, and what their orders say about it
+//	filled.go                      what they hold where only orderclose writes, and stock below zero
 //	server.go                      which server it is, and whether its settings are safe
 package schema

@@ -138,6 +138,10 @@ type Evidence struct {
 	PaidColumn string     `json:"paid_column,omitempty"`
 	FromSample PaidSample `json:"from_sample"`
 	ToSample   PaidSample `json:"to_sample"`
+	// Filled has the columns that only orderclose writes and that unpaid orders hold a value in, and BelowZero those of the stock with rows
+	// below zero.
+	Filled    []Filled `json:"filled,omitempty"`
+	BelowZero []Below  `json:"below_zero,omitempty"`
 }
 
 // PaidSample is a sample of orders of one status.
@@ -163,7 +167,12 @@ func (s *Checker) Evidence(ctx context.Context) (e Evidence, err error) {
 		err = cmp.Or(err, readErr)
 	}
 	if e.UnnamedAs = s.UnlistedState(); err == nil && len(in) > 0 {
-		err = s.sample(ctx, in[0], &e)
+		if err = s.sample(ctx, in[0], &e); err == nil {
+			e.Filled, err = s.filled(ctx, in[0])
+		}
+	}
+	if err == nil {
+		e.BelowZero, err = s.belowZero(ctx)
 	}
 	return e, s.FailedTo(ctx, err, "read a sample of the orders")
 }
