@@ -147,14 +147,15 @@ func TestJudge_RefusesWhatDoesNotFit(t *testing.T) {
 		want error
 		text string
 	}{
-		{"PostgreSQL 13.0 on x|130000|f|UTC|ISO, MDY|", nil, ""},
-		{"PostgreSQL 12.22 on x|120022|f|UTC|ISO, MDY|", ErrServer, "it is PostgreSQL 12.22 on x; use PostgreSQL 13 or newer"},
-		{"PostgreSQL 8.0.2 on x, Redshift 1.0|80002|f|UTC|ISO, MDY|", ErrServer, "never tested"},
-		{"CockroachDB CCL v25.1|130000|f|UTC|ISO, MDY|", ErrServer, "it is CockroachDB CCL v25.1, on which orderclose was never tested"},
-		{"PostgreSQL 17|170000|t|UTC|ISO, MDY|", ErrStandby, "name the primary in the DSN, or all servers"},
-		{"PostgreSQL 17|170000|f|Asia/Shanghai|ISO, MDY|", ErrZone, "it is Asia/Shanghai; check for a pooler"},
-		{"PostgreSQL 17|170000|f|UTC|ISO, MDY|standard_conforming_strings is off, not on", ErrServer, "standard_conforming_strings is off"},
-		{"PostgreSQL 17|170000|f|UTC|SQL, DMY|", ErrServer, "DateStyle is SQL, DMY"},
+		{"PostgreSQL 13.0 on x|130000|f|UTC|ISO, MDY|UTF8|", nil, ""},
+		{"PostgreSQL 12.22 on x|120022|f|UTC|ISO, MDY|UTF8|", ErrServer, "it is PostgreSQL 12.22 on x; use PostgreSQL 13 or newer"},
+		{"PostgreSQL 8.0.2 on x, Redshift 1.0|80002|f|UTC|ISO, MDY|UTF8|", ErrServer, "never tested"},
+		{"CockroachDB CCL v25.1|130000|f|UTC|ISO, MDY|UTF8|", ErrServer, "it is CockroachDB CCL v25.1, on which orderclose was never tested"},
+		{"PostgreSQL 17|170000|t|UTC|ISO, MDY|UTF8|", ErrStandby, "name the primary in the DSN, or all servers"},
+		{"PostgreSQL 17|170000|f|Asia/Shanghai|ISO, MDY|UTF8|", ErrZone, "it is Asia/Shanghai; check for a pooler"},
+		{"PostgreSQL 17|170000|f|UTC|ISO, MDY|UTF8|standard_conforming_strings is off, not on", ErrServer, "standard_conforming_strings is off"},
+		{"PostgreSQL 17|170000|f|UTC|ISO, MDY|SQL_ASCII|", ErrServer, "restore it into one with ENCODING 'UTF8'"},
+		{"PostgreSQL 17|170000|f|UTC|SQL, DMY|UTF8|", ErrServer, "DateStyle is SQL, DMY"},
 	} {
 		var values [][]byte
 		for v := range strings.SplitSeq(row.row, "|") {

@@ -78,7 +78,7 @@ var (
 // sessionQuery asks for what judge judges, and sets how long the server waits for a client that takes no rows. A pooler tells the
 // client another process id (%d) than that of the server. Behind it the setting would be that of the pooler's connection.
 var sessionQuery = "SELECT version(), current_setting('server_version_num'), pg_is_in_recovery(), current_setting('TimeZone'), " +
-	"current_setting('DateStyle'), " + strings.ReplaceAll(settings.PostgresWrong(), "%", "%%") +
+	"current_setting('DateStyle'), current_setting('server_encoding'), " + strings.ReplaceAll(settings.PostgresWrong(), "%", "%%") +
 	", CASE WHEN pg_backend_pid() = %d THEN set_config('tcp_user_timeout', '" + Silence + "', false) END"
 
 // check reports why a new connection cannot be used: its session has other settings than it was given, or
@@ -96,7 +96,8 @@ func check(ctx context.Context, c *pgconn.PgConn) error {
 
 // judge is check of the settings of a connection, in the order of sessionQuery.
 func judge(row [][]byte) error {
-	version, number, standby, zone, dates, wrong := string(row[0]), string(row[1]), string(row[2]), string(row[3]), string(row[4]), string(row[5])
+	version, number, standby, zone := string(row[0]), string(row[1]), string(row[2]), string(row[3])
+	dates, encoding, wrong := string(row[4]), string(row[5]), string(row[6])
 	n, err := strconv.Atoi(number)
 	switch {
 	case strings.Contains(version, "CockroachDB"), strings.Contains(version, "-YB-"), strings.Contains(version, "Redshift"):
@@ -107,6 +108,9 @@ func judge(row [][]byte) error {
 		return fmt.Errorf("%w, which takes no writes: name the primary in the DSN, or all servers (host1,host2), of which the primary is taken", ErrStandby)
 	case zone != "UTC":
 		return fmt.Errorf("%w: it is %s; check for a pooler that drops timezone (ignore_startup_parameters)", ErrZone, zone)
+	case encoding == "SQL_ASCII": // a byte that is not UTF-8 would fail each read of its order, and of all orders beside it
+		return fmt.Errorf("%w: the encoding of the database is SQL_ASCII, so the server accepts text that is not UTF-8; "+
+			"dump the database, and restore it into one with ENCODING 'UTF8'", ErrServer)
 	case wrong != "" || !strings.HasPrefix(dates, "ISO"):
 		return fmt.Errorf("%w: DateStyle is %s, %s; set it for the user (ALTER ROLE … SET …), and check for a pooler that drops parameters of a connection "+
 			"(ignore_startup_parameters)", ErrServer, dates, wrong)

@@ -73,9 +73,6 @@ type Dialect struct {
 	NoWait string
 	// EntryLocks says that the server locks an entry of an index apart from its row.
 	EntryLocks bool
-	// BriefWaits is a statement of a transaction that tries orders one after the other: it then waits for a lock as briefly as the server
-	// allows. The connection is closed afterwards.
-	BriefWaits string
 	// FailFast are statements that a close executes before ReleaseStock. Then ReleaseStock waits for a locked row for a millisecond, and
 	// fails. They also set the savepoint stock, to which the transaction goes back after that failure. Without them, ReleaseStock fails fast.
 	FailFast string

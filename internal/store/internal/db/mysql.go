@@ -44,7 +44,6 @@ var MySQLDialect = Dialect{
 	ShareLock:    " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
 	NoWait:       "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
 	EntryLocks:   true,
-	BriefWaits:   "SET SESSION innodb_lock_wait_timeout = 1 /*M!100600 - 1 */",
 	Describe:     describeTable,
 	Rows:         Values,
 	ScannedTable: scannedTable,

@@ -51,7 +51,6 @@ var PostgresDialect = Dialect{
 	Rows:         postgres.Rows,
 	ScannedTable: postgres.ScannedTable,
 	Distinct:     postgres.Distinct,
-	BriefWaits:   "SET LOCAL lock_timeout = '10ms'",
 	ShortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
 	Snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
