@@ -158,7 +158,7 @@ var wrongMappings = []struct{ old, new, want string }{
 	{"from: 101, to: 103, paid: [201,", "from: 101, to: 201, paid: [103,", refused +
 		"4 of 4 orders with the status 201 (orders.status.to) have a pay_time: a close would mark unpaid orders as paid"},
 	{"paid: [201, 202, 203, 301, 401, 402], closed: [102, 104]", "closed: [102, 201]", refused + "does not name: 301; they count as paid"},
-	{"to: 103", "to: 40000", refused + "smallint(6), which has no 40000"},
+	{"to: 103", "to: 40000", refused + ", which has no 40000"},
 	{"from: 101", `from: "101"`, refused + "of different kinds"},
 	{"Asia/Shanghai, precision: s}\n  closed", "Asia/Tokyo, precision: s}\n  closed", found + "4 unpaid orders are overdue, and none is due in the future"},
 	{"Asia/Shanghai, precision: s}\n  closed", "UTC, precision: s}\n  closed", found + "but the longest delay in topics.yaml is 30m"},

@@ -227,7 +227,7 @@ func TestDoubt_ValuesOfSomebodyElse(t *testing.T) {
 		{evidence: filled("payment_id", 10), want: `10 of 10 unpaid orders have a value in pay_no already, such as "0" (orders.payment_id)`, wrong: true},
 		{evidence: filled("payment_id", 1), want: "1 of 10 unpaid orders have a value in pay_no already"},
 		{evidence: filled("payment_id", 10), accept: mapping.FilledPaymentID},
-		{evidence: filled("closed_at", 6), want: "it is overwritten when the order ends", wrong: true},
+		{evidence: filled("set.reason", 6), want: "it is overwritten when the order ends", wrong: true},
 		{evidence: filled("set.note", 6), accept: mapping.FilledBefore},
 		{counts: store.OrderCounts{Before2000: store.OddLimit}, want: "100 or more unpaid orders are due before the year 2000"},
 		{counts: store.OrderCounts{Before2000: 1}, accept: mapping.DueBefore2000},

@@ -50,6 +50,7 @@ type outcome struct {
 type step struct {
 	events []event // to be sent now
 	taken  int     // events from outbox_events
+	more   bool    // outbox_events may have more events
 	others int     // rows of outbox_events that another program takes
 }
 
@@ -156,8 +157,8 @@ func (c change) mark(done []outcome) error {
 
 // take moves events from outbox_events.
 func (c change) take(s *step) error {
-	rows, others, err := c.TakeEvents(takeBatch)
-	if s.taken, s.others = len(rows), others; err == nil && others > 0 {
+	rows, more, others, err := c.TakeEvents(takeBatch)
+	if s.taken, s.more, s.others = len(rows), more, others; err == nil && others > 0 {
 		_, err = c.exec("UPDATE webhook_state SET other_reader_ms = ? WHERE id = 1", c.now)
 	}
 	if err != nil || len(rows) == 0 {

@@ -158,7 +158,7 @@ func (s *sender) run(ctx context.Context) error {
 				s.results <- o
 			})
 		}
-		if step.taken < takeBatch {
+		if !step.more {
 			s.await(ctx, wait)
 		}
 	}

@@ -237,17 +237,17 @@ func (t Tx) Now() (time.Time, error) { return t.s.NowIn(t.gorm) }
 // ForUpdate returns the end of a SELECT that locks its rows; "" on SQLite, which has one transaction at a time.
 func (t Tx) ForUpdate() string { return t.s.Dialect.ForUpdate }
 
-// TakeEvents deletes up to limit rows of outbox_events, lowest ids first, and returns them. others is how many rows it left because
-// another program has locked or deleted them meanwhile: a second reader of the table.
-func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error) {
+// TakeEvents deletes up to limit rows of outbox_events, lowest ids first, and returns them. more says that the table may have more
+// rows. others is how many rows it left because another program has locked or deleted them meanwhile: a second reader of the table.
+func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, more bool, others int, err error) {
 	d := &dispatch{s: t.s, box: wire.EventOutbox, table: tableOf(wire.EventOutbox)}
 	seen, err := db.RowsOf(db.Own(t.gorm), "SELECT id FROM "+d.table+" ORDER BY id LIMIT ?", []any{limit}, func(id *int64) []any { return []any{id} })
 	if err != nil || len(seen) == 0 {
-		return nil, 0, err
+		return nil, false, 0, err
 	}
 	rows, left, err := d.read(t.gorm, limit, t.s.Dialect.SkipLocked)
 	if err != nil || len(rows) == 0 {
-		return nil, 0, err
+		return nil, false, 0, err
 	}
 	taken := map[int64]bool{}
 	ids := make([]int64, len(rows))
@@ -259,5 +259,5 @@ func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, others int, err error)
 			others++
 		}
 	}
-	return rows, others, d.delete(t.gorm, ids)
+	return rows, left || len(rows) == limit, others, d.delete(t.gorm, ids)
 }

@@ -11,7 +11,7 @@ import (
 
 // Filled is a column that only orderclose writes, and how many orders of a sample of unpaid ones hold a value in it already.
 type Filled struct {
-	Key    string `json:"key"` // of the mapping: payment_id, closed_at or set.COLUMN
+	Key    string `json:"key"` // of the mapping: payment_id, set.COLUMN or set_paid.COLUMN
 	Column string `json:"column"`
 	Orders int64  `json:"orders"`
 	Filled int64  `json:"filled"`
@@ -26,7 +26,7 @@ func (f Filled) Mostly() bool { return 2*f.Filled > f.Orders }
 const manyValues = 6
 
 // filled reads, in up to sampled unpaid orders of a table that orders.where does not exclude, the columns that only orderclose writes:
-// the payment's id, the time of the close, and those that get a constant. A lock and a further time of the close are of the shop too.
+// the payment's id, and those that get a constant. A lock is of the shop too, and so is a time of the close, which may be that of the last change.
 func (s *Checker) filled(ctx context.Context, t *db.Table) (found []Filled, err error) {
 	m := s.Q.M
 	var all []Filled
@@ -41,13 +41,6 @@ func (s *Checker) filled(ctx context.Context, t *db.Table) (found []Filled, err 
 		numbers = append(numbers, strings.ReplaceAll(count, "?", alias), "COALESCE(MIN(NULLIF(CONCAT("+alias+", ''), '')), '')")
 	}
 	add("payment_id", m.PaymentID, "COUNT(CASE WHEN ? <> '' THEN 1 END)")
-	for _, c := range m.ClosedAt[:min(1, len(m.ClosedAt))] {
-		over := "0"
-		if strings.HasPrefix(string(c.Type), "datetime") || strings.HasPrefix(string(c.Type), "timestamp") {
-			over = "'1970-01-02'"
-		}
-		add("closed_at", c.Column, "COUNT(CASE WHEN ? > "+over+" THEN 1 END)")
-	}
 	const many = "CASE WHEN COUNT(DISTINCT NULLIF(CONCAT(?, ''), '')) >= %d THEN COUNT(NULLIF(CONCAT(?, ''), '')) ELSE 0 END"
 	for prefix, constants := range map[string][]mapping.ColumnValue{"set.": m.Set, "set_paid.": m.SetPaid} {
 		for _, c := range constants {

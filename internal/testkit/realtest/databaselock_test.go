@@ -36,7 +36,9 @@ func databaseLock(t *testing.T, dsn, key string) lock.Lock {
 // server may take to grant a lock that expires soon.
 func asked(ctx context.Context, l lock.Lock, work func(context.Context) error, again ...error) (err error) {
 	_ = process.Await(ctx, func(ctx context.Context) error {
-		if err = l.Hold(ctx, work); slices.ContainsFunc(again, func(target error) bool { return errors.Is(err, target) }) {
+		err = l.Hold(ctx, work)
+		isAgain := slices.ContainsFunc(again, func(target error) bool { return errors.Is(err, target) })
+		if isAgain && !errors.Is(err, lock.ErrLost) { // a lost lock was granted, and its work has ended
 			return err
 		}
 		return nil
