@@ -63,7 +63,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	if _, stderr, code := run(t, env, "migrate", "--config", good); code != 0 || !strings.Contains(stderr, "note: no order has the status 0") {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1, UTC_TIMESTAMP())"))(t)
+	must.Get(db.ExecContext(t.Context(), "INSERT INTO t VALUES (1, 0, 1000000000000, UTC_TIMESTAMP())"))(t)
 	for _, args := range [][]string{{"doctor"}, {"compensate", "--dry-run"}} {
 		for accept, want := range map[string]int{"": 3, "accept: [nothing_due_later]\n": 0} {
 			text := must.Get(os.ReadFile(good))(t)
@@ -84,7 +84,7 @@ func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	_, stderr, code = run(t, env, "compensate", "--config", accepted)
 	expect.That(t, code == 0 && count("SELECT COUNT(*) FROM t WHERE state = 0") == 0,
 		"without Kafka no pipeline has to close the second order first: exit %d\n%s", code, stderr)
-	must.Get(db.ExecContext(t.Context(), "UPDATE t SET state = 0, late_ms = 1 WHERE id = 2"))(t) // the shop opens it again
+	must.Get(db.ExecContext(t.Context(), "UPDATE t SET state = 0, late_ms = 1000000000000 WHERE id = 2"))(t) // the shop opens it again
 	out, _, code := run(t, env, "doctor", "--config", good)
 	expect.That(t, code == 3 && strings.Contains(out, "none is due in the future: order 2 cannot be closed: closed_before: "), "exit %d\n%s", code, out)
 }

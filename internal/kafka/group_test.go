@@ -55,7 +55,10 @@ func TestNotJoined_UntilTheFirstJoin(t *testing.T) {
 		c := b.cluster(Options{})
 		b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.CoordinatorLoadInProgress, Count: 8})
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(0, func() { expect.Equal(t, c.NotJoined(), "group g: not joined yet", "at the start") })
+		b.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+			expect.Equal(t, c.NotJoined(), "group g: not joined yet", "at the first request")
+			return nil, nil, false
+		})
 		time.AfterFunc(2*rejoinBackoff, func() {
 			expect.That(t, strings.Contains(c.NotJoined(), "not joined yet: ") && strings.Contains(c.NotJoined(), "coordinator"), "after a failure: %q", c.NotJoined())
 		})
