@@ -63,7 +63,8 @@ func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	query := "SELECT t.trx_mysql_thread_id, CAST(t.trx_started AS CHAR) FROM information_schema.innodb_trx t JOIN information_schema.processlist p" +
 		" ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT' AND t.trx_query LIKE ?"
 	if isPostgres(t) {
-		query = "SELECT pid, CAST(xact_start AS text) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE ?"
+		query = "SELECT pid, COALESCE(CAST(xact_start AS text), '') FROM pg_stat_activity" +
+			" WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE ?"
 	}
 	err := db.QueryRowContext(t.Context(), query, "%"+part+"%").Scan(&id, &began)
 	if !errors.Is(err, sql.ErrNoRows) {

@@ -43,6 +43,7 @@ var unusual = map[string]string{
 	"alter_algorithm": "COPY", "use_stat_tables": "NEVER", "old_mode": "'ZERO_DATE_TIME_CAST'",
 	"default_regex_flags": "'EXTENDED'", "binlog_row_image": "MINIMAL", "internal_tmp_mem_storage_engine": "MEMORY",
 	"session_track_transaction_info": "STATE", "sql_require_primary_key": "1", "sql_log_bin": "",
+	"default_table_encryption": "", // needs a key ring
 
 	"timezone": "'Asia/Shanghai'", "client_encoding": "'LATIN1'", "datestyle": "'SQL, DMY'", "statement_timeout": "1000",
 	"default_text_search_config": "'simple'", "timezone_abbreviations": "'India'", "search_path": "", // tables would lie elsewhere

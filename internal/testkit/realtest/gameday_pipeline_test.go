@@ -61,7 +61,7 @@ var pipelineIncidents = []incident{
 		alerts: []string{"OrderclosePaused"},
 		play: func(g *game) {
 			g.begin("relay", "closer", "compensator")
-			g.act(`orderclose pause --for 30m --reason INC-1234`, g.alerts...)
+			g.act(`orderclose pause --for 30m --reason INC-1234`)
 			g.place("paused", 5, time.Second)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
