@@ -99,7 +99,8 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 		}
 		return notDue(r, o)
 	case orderclose.Contended:
-		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
+		_, why := o.Why()
+		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: why}
 	case orderclose.Paused:
 		wait := addJitter(blockedWait, jitter) //mutant:paused-asked-often
 		return decision{action: park, wait: wait, bucketWait: wait, record: r, cause: causePaused, detail: "its close is paused"}

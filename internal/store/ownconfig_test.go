@@ -62,9 +62,9 @@ func connectsByOwnConfig(t *testing.T) {
 	}
 	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "a"}})
 	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[0].Remaining() <= -time.Minute, "%+v, %v", out, err)
-	query, want := "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout, ' ', @@sql_mode)", "+00:00 2 STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
+	query, want := "SELECT CONCAT(@@time_zone, ' ', @@innodb_lock_wait_timeout, ' ', @@sql_mode)", "+00:00 1 STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
 	if isPostgres(t) {
-		query, want = "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')", "UTC 2s"
+		query, want = "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')", "UTC 1s"
 	}
 	tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
 	defer tx.Rollback()

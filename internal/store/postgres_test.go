@@ -97,7 +97,7 @@ func behindAPooler(t *testing.T, s *store.Store) {
 		var settings string
 		must.Do(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('TimeZone') || ' ' || current_setting('lock_timeout')").Scan(&settings))
 		must.Do(t, tx.Rollback())
-		must.That(t, settings == "UTC 2s", "a transaction has %s", settings)
+		must.That(t, settings == "UTC 1s", "a transaction has %s", settings)
 	}
 }
 

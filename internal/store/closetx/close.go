@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 type Closer struct {
 	*schema.Checker
 	entries   entryCache
-	stuck     sync.Map                  // until when nobody waits for a hotRow
+	stuck     stuck
 	lastClose atomic.Pointer[time.Time] // when an order was closed last; nil: none was
 	// lastCrowd is when closes last waited in vain for the stock. They lock it first for crowdedFor; nil: never.
 	lastCrowd atomic.Pointer[time.Time]
@@ -127,9 +126,7 @@ func (s *Closer) MaxBatch() int {
 	return 0
 }
 
-// closeUnlocked closes the orders that no other transaction locks. Orders that it left out because of their
-// stock it tries again for roundsFor, in transactions of their own. Each of these first waits, with
-// nothing locked, for the row of stock that most of them need.
+// closeUnlocked closes the orders that no other transaction locks. Those of a batch that has waited in vain for a lock it closes apart.
 func (s *Closer) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*Rows, error) {
 	ids, requests := s.Distinct(reqs)
 	candidates, err := s.Candidates(ctx, reqs)
@@ -137,22 +134,43 @@ func (s *Closer) closeUnlocked(ctx context.Context, path orderclose.Path, reqs [
 		return nil, err
 	}
 	all := s.newClosing(nil, requests, candidates)
+	ids, stuck := s.leaveStuck(ids, all)
 	var turn *hotRow
-	for began, n := time.Now(), 0; ; n++ {
-		c, err := s.closeRound(ctx, path, ids, requests, candidates, turn)
-		switch {
-		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
+	if len(ids) > 0 {
+		if ids, turn, err = s.closeRounds(ctx, path, all, ids); err != nil {
 			return nil, err
+		}
+	}
+	s.closeApart(ctx, path, all, append(ids, stuck...), turn)
+	if all.Now.IsZero() {
+		all.Now, err = s.Now(ctx)
+	}
+	return &all.Rows, err
+}
+
+// closeRounds closes orders in one transaction. Orders that it left out because of their stock it tries again for roundsFor, in transactions
+// of their own. Each of these first waits, with nothing locked, for the row of stock that most of them need. all takes the results. It returns
+// the orders to close apart: one of them is at fault, or has waited in vain for a lock.
+func (s *Closer) closeRounds(ctx context.Context, path orderclose.Path, all *closing, ids []string) (apart []string, turn *hotRow, err error) {
+	for began, n := time.Now(), 0; ; n++ {
+		c, err := s.closeRound(ctx, path, ids, all.requests, all.Candidates, turn)
+		switch {
+		case errors.Is(err, errWaited) && len(ids) > 1:
+			for _, id := range ids {
+				all.Contended[id] = err
+			}
+			return ids, turn, nil
+		case err != nil && (n == 0 || len(all.all) == 0 && errors.Is(err, orderclose.ErrUnavailable)):
+			return nil, nil, err
 		case err != nil && !errors.Is(err, orderclose.ErrContended) && !errors.Is(err, orderclose.ErrUnavailable):
-			s.closeApart(ctx, path, all, ids, turn)
-			return &all.Rows, nil
+			return ids, turn, nil
 		case err != nil:
-			return &all.Rows, nil // what this transaction left is contended still
+			return nil, nil, nil // what this transaction left is contended still
 		}
 		all.add(c)
 		ids, turn = slices.DeleteFunc(ids, func(id string) bool { return !c.leftOut[id] }), c.turn
 		if turn == nil || n > 0 && time.Since(began) > roundsFor || !retry.Sleep(ctx, roundPause) {
-			return &all.Rows, nil
+			return nil, nil, nil
 		}
 	}
 }
@@ -187,10 +205,16 @@ func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []str
 			retry.Sleep(ctx, roundPause)
 		case err == nil:
 			maps.Copy(c.Contended, locked)
+			if len(ids) == 1 {
+				s.stuck.forget(ids[0])
+			}
 			return c, nil
 		default:
 			if db.HasCode(err, db.LockedCodes) {
 				s.entries.Clear() // an index may be new
+			}
+			if len(ids) == 1 && errors.Is(err, errWaited) {
+				s.stuck.add(ids[0], err)
 			}
 			return nil, err
 		}
@@ -202,6 +226,7 @@ func (s *Closer) closeRound(ctx context.Context, path orderclose.Path, ids []str
 func (s *Closer) tryClose(ctx context.Context, path orderclose.Path, ids []string, requests map[string]orderclose.CloseRequest, candidates db.Candidates,
 	turn *hotRow, entries bool) (*closing, error) {
 	var c *closing
+	committing := false
 	defer func() { c.endStockTurn() }()
 	err := s.Transact(ctx, func(tx *gorm.DB) error {
 		c.endStockTurn() // the commit of the last try has failed
@@ -209,11 +234,15 @@ func (s *Closer) tryClose(ctx context.Context, path orderclose.Path, ids []strin
 		c.Locks, c.path, c.turn = SkipLocked, path, turn
 		c.stockFirst, c.watched = turn != nil || s.isCrowded(), s.watch.Load()
 		c.entries = entries || c.stockFirst
+		c.alone = len(ids) == 1 && (len(requests) > 1 || s.stuck.has(ids[0]))
 		err := c.run(ids)
-		if err != nil {
+		if committing = err == nil; !committing {
 			c.endStockTurn() // before a pause of transact
 		}
 		return err
 	})
+	if committing && db.HasCode(err, db.LockedCodes) {
+		err = c.waited(err, "") // a deferred foreign key has waited
+	}
 	return c, err
 }

@@ -18,7 +18,7 @@
 // A write of rows of stock that another transaction locks is tried again for 100 ms. If that is
 // not enough, the stock of the next, smaller batches is locked before step 3, and orders whose stock is locked are
 // left out and tried again: locked.go. Statements of the user and triggers may wait; triggers of the stock on MariaDB and PostgreSQL only after the
-// stock was locked first.
+// stock was locked first. Orders of a batch that has waited in vain are closed one by one: refused.go.
 //
 // The files:
 //

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gorm.io/gorm"
@@ -17,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/postgres"
 	"github.com/orderclose/orderclose/internal/store/schema"
 )
 
@@ -43,8 +45,15 @@ const (
 	// another process can lock the stock. This halves the time in which four processes close 100,000 orders.
 	manyOrders = 50
 	stockPause = 2 * time.Millisecond
-	// lockMemory is how long a row of stock is remembered for whose lock a close has waited in vain. Meanwhile no close waits for it.
+	// lockMemory is how long a row of stock or an order is remembered for which a close has waited in vain. Meanwhile no close of several orders waits
+	// for it. Beyond maxStuck of them all are forgotten.
 	lockMemory = time.Minute
+	maxStuck   = 1000
+	// stuckPause is how long such an order is contended before it is tried again, apart from the others.
+	stuckPause = 5 * time.Second
+	// closeApart closes apartAtOnce orders at the same time, since a locked one waits for a second, and begins no further close after apartFor.
+	apartAtOnce = 4
+	apartFor    = time.Second
 )
 
 // The errors of a Contended order that was left out of a batch.
@@ -59,6 +68,7 @@ var (
 	errMarkLocked  = fmt.Errorf("%w: another transaction locks what the UPDATE of the orders changes", orderclose.ErrContended)
 	errEntryLocked = fmt.Errorf("%w: another transaction locks an entry of an index of the stock", orderclose.ErrContended)
 	errStockLocked = fmt.Errorf("%w: another transaction locks a row of the stock of the batch", orderclose.ErrContended)
+	errWaited      = fmt.Errorf("%w: a close waited in vain for a lock", orderclose.ErrContended)
 )
 
 // hotRow names a row of the i-th table of Mapping.Stock.
@@ -67,11 +77,96 @@ type hotRow struct {
 	sku string
 }
 
-// isStuck reports whether a close has waited in vain for the lock of a row. Without that memory, each batch with such a SKU would
-// wait. Each row that it holds has cost a wait of seconds, so it stays small.
-func (s *Closer) isStuck(row hotRow) bool {
-	until, known := s.stuck.Load(row)
-	return known && time.Now().Before(until.(time.Time))
+// stuck has what closes have waited for in vain: a hotRow, or the id of an order. Without that memory, each batch with it would wait again, and
+// keep the locks of its orders meanwhile.
+type stuck struct {
+	mu  sync.Mutex
+	all map[any]lockWait
+}
+
+// lockWait is a wait for a lock that has ended in vain.
+type lockWait struct {
+	at  time.Time
+	err error
+}
+
+func (s *stuck) add(what any, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil || len(s.all) >= maxStuck {
+		s.all = map[any]lockWait{}
+	}
+	s.all[what] = lockWait{time.Now(), err}
+}
+
+func (s *stuck) forget(what any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, what)
+}
+
+// last returns the last wait within lockMemory, and false if there was none.
+func (s *stuck) last(what any) (lockWait, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, known := s.all[what]
+	return w, known && time.Since(w.at) < lockMemory
+}
+
+// has reports whether there was a wait within lockMemory.
+func (s *stuck) has(what any) bool {
+	_, known := s.last(what)
+	return known
+}
+
+// leaveStuck leaves out of a batch the orders for which a close has waited in vain. They are contended, and apart has those to try again.
+func (s *Closer) leaveStuck(ids []string, all *closing) (rest, apart []string) {
+	if len(ids) == 1 {
+		return ids, nil
+	}
+	for _, id := range ids {
+		w, known := s.stuck.last(id)
+		if !known {
+			rest = append(rest, id)
+			continue
+		}
+		all.Contended[id] = w.err
+		if time.Since(w.at) >= stuckPause {
+			apart = append(apart, id)
+		}
+	}
+	return rest, apart
+}
+
+// lockNameAfter is when a close of one order asks what it waits for.
+const lockNameAfter = 300 * time.Millisecond
+
+// waited returns the error of a statement that has waited in vain for a lock. asked is what the server told meanwhile.
+func (c *closing) waited(err error, asked string) error {
+	what := cmp.Or(asked, postgres.Where(err), "a row that a trigger, a foreign key or on_close needs, or at REPEATABLE READ a gap of an index")
+	return fmt.Errorf("%w in orders.%s: another transaction locks %s: %w", errWaited, c.step, what, err)
+}
+
+// nameLock asks on another connection what a close of one order waits for, once it takes lockNameAfter. stop ends that, and returns the answer: empty
+// if the close did not wait, or the server does not tell.
+func (c *closing) nameLock() (stop func() string) {
+	if !c.alone || c.S.Dialect.LockName == "" {
+		return func() string { return "" }
+	}
+	session, err := db.ValueOf[int64](db.Own(c.Tx), "SELECT CONNECTION_ID()")
+	ctx, cancel := context.WithCancel(c.Tx.Statement.Context)
+	told := make(chan string, 1)
+	go func() {
+		name := ""
+		if err == nil && retry.Sleep(ctx, lockNameAfter) {
+			name, _ = db.ValueOf[string](db.Own(c.S.Gorm.WithContext(ctx)), c.S.Dialect.LockName, session)
+		}
+		told <- name
+	}()
+	return func() string {
+		cancel()
+		return <-told
+	}
 }
 
 // awaitTurn locks the row of c.turn, and waits for it in the server's queue. The transaction holds nothing yet.
@@ -84,7 +179,7 @@ func (c *closing) awaitTurn() error {
 	query := "SELECT 1 FROM " + mapping.Quote(stock.Table) + c.S.Dialect.Hint(stock.SKU.Index) + " WHERE " + is + c.S.Dialect.ForUpdate
 	err := db.EachRow(c.Tx, query, stockArgs(stock, c.turn.sku), func(*sql.Rows) error { return nil })
 	if err != nil && c.S.Fault(c.Tx.Statement.Context, err) == db.FaultRetry {
-		c.S.stuck.Store(*c.turn, time.Now().Add(lockMemory))
+		c.S.stuck.add(*c.turn, err)
 		return fmt.Errorf("%w: %w", errStockLocked, err)
 	}
 	return err
@@ -131,7 +226,7 @@ func (c *closing) lockStockFirst() error {
 				c.leftOut[id] = true
 				c.Contended[id] = fmt.Errorf("%w: another transaction locks SKU %q in table %s", orderclose.ErrContended, sku, c.S.Q.M.Stock[i].Table)
 			}
-			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.S.isStuck(row) {
+			if row := (hotRow{i, sku}); len(of[sku]) > most && !c.S.stuck.has(row) {
 				most, c.turn = len(of[sku]), &row
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
+	"sync"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
@@ -46,30 +46,69 @@ func (c *Rows) fail(read *Rows, refused map[string]error) {
 	}
 }
 
-// closeApart closes orders of a further round of closeUnlocked whose transaction has failed by the fault of one of them: all but those whose
-// rows show a fault, each in a transaction of its own, for another roundsFor. all takes the results.
+// closeApart closes each of orders in a transaction of its own, except those whose rows show a fault. One of them has made a transaction of several
+// fail, or waits for a lock: then it keeps no lock of another order. all takes the results. An order that is not tried within apartFor is
+// contended. If all that were tried have waited in vain, the others would too.
 func (s *Closer) closeApart(ctx context.Context, path orderclose.Path, all *closing, ids []string, turn *hotRow) {
+	if len(ids) == 0 {
+		return
+	}
 	reqs := make([]orderclose.CloseRequest, len(ids))
 	for i, id := range ids {
 		reqs[i] = all.requests[id]
 	}
-	read, refused, err := s.refused(ctx, path, reqs)
-	if err != nil {
-		return // they are contended still
+	read, refused := &all.Rows, map[string]error{}
+	if turn != nil { // a fault
+		var err error
+		if read, refused, err = s.refused(ctx, path, reqs); err != nil {
+			return // they are contended still
+		}
+		all.fail(read, refused)
 	}
-	all.fail(read, refused)
-	for began, i := time.Now(), 0; i < len(ids) && time.Since(began) < roundsFor; i++ {
-		if refused[ids[i]] != nil {
+	limited, end := context.WithTimeout(ctx, apartFor)
+	defer end()
+	var mu sync.Mutex // of all, and of closed
+	var closed bool
+	var closers sync.WaitGroup
+	left := make(chan int)
+	for range min(apartAtOnce, len(ids)) {
+		closers.Go(func() {
+			for i := range left {
+				c, err := s.closeRound(ctx, path, ids[i:i+1], all.requests, all.Candidates, turn)
+				if err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
+					err = s.withCause(ctx, reqs[i], err)
+				}
+				mu.Lock()
+				switch {
+				case err == nil:
+					delete(all.Contended, ids[i])
+					all.add(c)
+					closed = true
+				case errors.Is(err, orderclose.ErrUnavailable):
+					end()
+				case errors.Is(err, orderclose.ErrContended):
+					all.Contended[ids[i]] = err
+				default:
+					all.fail(read, map[string]error{ids[i]: err})
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i, id := range ids {
+		if refused[id] != nil {
 			continue
 		}
-		c, err := s.closeRound(ctx, path, ids[i:i+1], all.requests, all.Candidates, turn)
-		switch {
-		case err == nil:
-			all.add(c)
-		case errors.Is(err, orderclose.ErrUnavailable):
-			return
-		case !errors.Is(err, orderclose.ErrContended):
-			all.fail(read, map[string]error{ids[i]: s.withCause(ctx, reqs[i], err)})
+		select {
+		case left <- i:
+		case <-limited.Done():
+		}
+	}
+	close(left)
+	closers.Wait()
+	for _, id := range ids {
+		if err := all.Contended[id]; !closed && errors.Is(err, errWaited) {
+			s.stuck.add(id, err)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type closing struct {
 	Rows
 	stockFirst bool    // locks the stock before it writes, and leaves orders out
 	entries    bool    // locks entries of indexes before it writes, and leaves orders out; then the UPDATE of the orders waits for their triggers
+	alone      bool    // says what one order waits for, which a batch or another close has waited for in vain
 	turn       *hotRow // a row to wait for at the beginning; afterwards that of the next transaction. Nil: none
 	stockTurn  bool    // has Closer.stockTurn
 
@@ -69,10 +70,10 @@ func (c *closing) run(ids []string) error {
 	if len(c.won) == 0 {
 		return c.ReadClock()
 	}
+	stop := c.nameLock()
 	err := c.write()
-	if db.HasCode(err, db.LockedCodes) && !errors.Is(err, orderclose.ErrContended) {
-		err = fmt.Errorf("orders.%s: a statement of the close waited in vain for a lock: another transaction locks a row that a trigger, a foreign key or "+
-			"on_close needs, or at REPEATABLE READ a gap of an index: %w", c.step, err)
+	if told := stop(); db.HasCode(err, db.LockedCodes) && !errors.Is(err, orderclose.ErrContended) {
+		err = c.waited(err, told)
 	}
 	return err
 }

@@ -26,7 +26,8 @@ const (
 	dialTimeout  = 3 * time.Second
 	ReadTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
-	lockTimeout  = "2" // seconds
+	lockTimeout  = "1" // seconds: meanwhile a close of several orders keeps payments of them waiting
+	tableTimeout = "2" // seconds
 
 	// tableLockMargin is added to the connection's read timeout. The sum is how long the server
 	// waits for a table lock. The client's read timeout ends first, and its error counts as a
@@ -201,6 +202,6 @@ func isSet(server, name string) bool {
 func WithoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg = cfg.Clone()
 	cfg.ReadTimeout = 0
-	cfg.Params["lock_wait_timeout"] = lockTimeout // who comes behind a step that changes a table waits as long
+	cfg.Params["lock_wait_timeout"] = tableTimeout // who comes behind a step that changes a table waits as long
 	return cfg
 }

@@ -126,6 +126,15 @@ func Code(err error) string {
 	return ""
 }
 
+// Where returns what a statement was about when it failed, such as a row of a table; empty: the server has not said.
+func Where(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		first, _, _ := strings.Cut(pg.Where, "\n")
+		return first
+	}
+	return ""
+}
+
 // IsConnection reports whether an error of the driver is about the connection, and none of the server.
 func IsConnection(err error) bool {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)

@@ -29,8 +29,10 @@ type Config struct {
 const (
 	dialTimeout = 3 * time.Second // unless the DSN sets it
 	answerLimit = 15 * time.Second
-	// lockTimeout is shorter than the limit of a statement, so that a lock wait ends with the server's answer.
-	lockTimeout = "2s"
+	// lockTimeout is shorter than the limit of a statement, so that a lock wait ends with the server's answer. Meanwhile a close of several orders
+	// keeps payments of them waiting.
+	lockTimeout  = "1s"
+	tableTimeout = "2s"
 )
 
 // dsnForm matches the two forms of a DSN: a URL, and words such as host=db dbname=shop.
@@ -172,4 +174,4 @@ func (c *Config) Name() string {
 
 // Unbounded returns the configuration for statements that may take minutes, such as the migration of a
 // large table.
-func (c *Config) Unbounded() *Config { return &Config{conn: c.conn.Copy(), lockWait: lockTimeout} }
+func (c *Config) Unbounded() *Config { return &Config{conn: c.conn.Copy(), lockWait: tableTimeout} }

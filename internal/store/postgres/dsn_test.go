@@ -101,7 +101,7 @@ func TestParseDSN_ForcesSettings(t *testing.T) {
 		t.Errorf("the session begins with %v", got)
 	}
 	if c.Name() != "localhost:6432/shop" || c.conn.ConnectTimeout != dialTimeout || c.Limit != answerLimit || c.Unbounded().Limit != 0 ||
-		c.Unbounded().lockWait != lockTimeout {
+		c.Unbounded().lockWait != tableTimeout {
 		t.Errorf("%s: %v, %v", c.Name(), c.conn.ConnectTimeout, c.Limit)
 	}
 	for accepted, want := range map[bool]bool{false: true, true: false} {

@@ -71,6 +71,8 @@ type Dialect struct {
 	// NoWait is written before an UPDATE that must not wait for a lock: MariaDB executes this comment, and then fails at the first row, or
 	// entry of an index, that another transaction locks. MySQL waits.
 	NoWait string
+	// LockName is a query for what a connection waits for, if the server has another one to ask: its argument is the number of the connection.
+	LockName string
 	// EntryLocks says that the server locks an entry of an index apart from its row.
 	EntryLocks bool
 	// FailFast are statements that a close executes before ReleaseStock. Then ReleaseStock waits for a locked row for a millisecond, and

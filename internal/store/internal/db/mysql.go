@@ -44,6 +44,7 @@ var MySQLDialect = Dialect{
 	ShareLock:    " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
 	NoWait:       "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
 	EntryLocks:   true,
+	LockName:     lockName,
 	Describe:     describeTable,
 	Rows:         Values,
 	ScannedTable: scannedTable,
@@ -51,6 +52,19 @@ var MySQLDialect = Dialect{
 	ShortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
 	Snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
+
+// lockName is Dialect.LockName. MySQL and MariaDB have different tables, and each executes one of the comments. A user without the privilege to read
+// them gets an error.
+const lockName = "SELECT CONCAT(lock_mode, ' of index ', COALESCE(index_name, '?'), ' of table ', REPLACE(object_name, CHAR(96), '')," +
+	" IF(index_name = 'PRIMARY', CONCAT(', row ', COALESCE(lock_data, '?')), ''), ', held by connection ', holder) FROM (" +
+	"/*!80001 SELECT l.lock_mode, l.index_name, l.object_name, l.lock_data, h.processlist_id AS holder FROM performance_schema.data_lock_waits w" +
+	" JOIN performance_schema.data_locks l ON l.engine_lock_id = w.requesting_engine_lock_id" +
+	" JOIN performance_schema.threads r ON r.thread_id = w.requesting_thread_id" +
+	" JOIN performance_schema.threads h ON h.thread_id = w.blocking_thread_id WHERE r.processlist_id */" +
+	"/*M!100600 SELECT l.lock_mode, l.lock_index AS index_name, l.lock_table AS object_name, l.lock_data, h.trx_mysql_thread_id AS holder" +
+	" FROM information_schema.innodb_lock_waits w JOIN information_schema.innodb_locks l ON l.lock_id = w.requested_lock_id" +
+	" JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id" +
+	" JOIN information_schema.innodb_trx h ON h.trx_id = w.blocking_trx_id WHERE r.trx_mysql_thread_id */ = ?) AS oc_waits LIMIT 1"
 
 // releaseStock returns an UPDATE that locks the SKUs in the order of the list: the join must
 // begin with the list, and use the key.
