@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // readiness collects what a process waits for, and hints at problems that do not stop it.
@@ -126,7 +127,7 @@ func (a *App) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if database := a.database(); database != "" {
 		lines = append(lines, "with database "+database)
 	}
-	fmt.Fprintln(w, strings.Join(lines, "\n"))
+	fmt.Fprintln(text.HarmlessWriter{W: w}, strings.Join(lines, "\n"))
 }
 
 // byAddress serves requests whose Host is an IP address or localhost. A page of another site could

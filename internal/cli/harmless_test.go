@@ -23,8 +23,8 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// evil is what a row or a service may say: an escape in seven and in eight bits, a line of its own, and a turn of the direction.
-const evil = "\x1b[31mA\u009b1m\nURGENT forged\r\u202eB"
+// evil is what a row or a service may say: an escape in seven and in eight bits, a line of its own, a turn of the direction, and a letter without width.
+const evil = "\x1b[31mA\u009b1m\nURGENT forged\r\u202eB\u200b"
 
 // plant fills each field with evil, or with a value that is not zero.
 func plant(v reflect.Value, depth int) {
@@ -69,7 +69,7 @@ func planted[T any]() (v T) {
 }
 
 var (
-	obeyed = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f-\u009f\u202a-\u202e\u2066-\u2069]")
+	obeyed = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f-\u009f\u202a-\u202e\u2066-\u2069\u200b]")
 	forged = regexp.MustCompile("(?m)^URGENT forged")
 )
 

@@ -303,7 +303,7 @@ func TestConsole_RefusesByAPage(t *testing.T) {
 	r := newRig(t)
 	r.user = ""
 	res, body := r.do(http.MethodGet, "/", "en", nil)
-	expect.That(t, res.StatusCode == http.StatusForbidden && strings.Contains(body, text("en", "refusal.no_user")) && !strings.Contains(body, "<nav"),
+	expect.That(t, res.StatusCode == http.StatusForbidden && strings.Contains(body, phrase("en", "refusal.no_user")) && !strings.Contains(body, "<nav"),
 		"the page answers %s\n%s", res.Status, body)
 }
 

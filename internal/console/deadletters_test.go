@@ -114,6 +114,16 @@ func TestPayments_ALatePaymentIsListedUntilAnOperatorResolvesIt(t *testing.T) {
 	}
 }
 
+// A template may show a value as it is: no page has a control character, or one that changes the direction of a text.
+func TestPayments_ShowAHostileCurrencyHarmless(t *testing.T) {
+	r := newRig(t)
+	must.Get(r.store.DB().Exec("INSERT INTO late_payments (order_id, payment_id, amount, currency, source, found_at) VALUES ('a', 'b', 1, ?, 'callback', ?)",
+		"E\x1b[2J\u202e\u009b", time.Now().UnixMilli()))(t)
+	page := r.open("/payments")
+	contains(t, page, `1 E\u001b[2J\u202e\u009b`)
+	expect.That(t, !strings.ContainsAny(page, "\x1b\u202e\u009b"), "%q", page)
+}
+
 func TestPayments_WithoutADatabaseThePageSaysSo(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Store = nil })
 	contains(t, r.open("/payments"), health.ErrNoDatabase.Error())

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"io"
 	"math"
 	"net/http"
 	"path"
@@ -19,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/console/access"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // languageCookie keeps the language that a person has chosen.
@@ -39,7 +41,7 @@ type page struct {
 func (p page) MayAct() bool { return p.User.Role == access.Operator }
 
 // T returns a text of the catalogue in the page's language.
-func (p page) T(key string, args ...any) string { return text(p.Lang, key, args...) }
+func (p page) T(key string, args ...any) string { return phrase(p.Lang, key, args...) }
 
 // ProblemTitle returns what is wrong, in the page's language.
 func (p page) ProblemTitle(of health.Problem) string {
@@ -59,7 +61,7 @@ func (p page) Word(group string, value any) string {
 
 // Say returns a sentence of internal/ops in the page's language.
 func (p page) Say(s ops.Sentence) string {
-	return clean(translate(p.Lang, s, p.Millis), 500)
+	return text.OneLine(translate(p.Lang, s, p.Millis), 500)
 }
 
 // Title returns the title of the page.
@@ -148,11 +150,11 @@ func (p page) Part(kind string, data any) any {
 }
 
 // Long is Clean for a long text, such as the value of a record.
-func (page) Long(s string) string { return clean(s, 64<<10) }
+func (page) Long(s string) string { return text.OneLine(s, 64<<10) }
 
 // Plain reports whether a text has nothing that Clean replaces. Only such texts become values of
 // fields.
-func (page) Plain(s string) bool { return clean(s, 300) == s }
+func (p page) Plain(s string) bool { return p.Clean(s) == s }
 
 // ValidOrder reports whether a text can be the id of an order.
 func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == nil && p.Plain(id) }
@@ -168,24 +170,7 @@ func (page) Lines(s string) []string { return strings.Split(s, "\n") }
 
 // Clean replaces what could hide or reorder the text around it: control characters, and marks that
 // change the direction of text. It cuts a text that is longer than 300 characters.
-func (page) Clean(s string) string { return clean(s, 300) }
-
-func clean(s string, most int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > most { //mutant:control-characters-shown
-			b.WriteString("…")
-			break
-		}
-		if quoted := strconv.QuoteRuneToGraphic(r); r < ' ' || r == 0x7f || len(quoted) > 3 && quoted[1] == '\\' && r != '\\' && r != '\'' {
-			b.WriteString(quoted[1 : len(quoted)-1])
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+func (page) Clean(s string) string { return text.OneLine(s, 300) }
 
 // templates returns, for each page, its template with the layout. Programs that show no page do not parse them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
@@ -223,7 +208,7 @@ func (c *Console) renderPart(w http.ResponseWriter, r *http.Request, status int,
 	w.Header().Set("Vary", "Accept-Language, Cookie")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = body.WriteTo(w)
+		_, _ = io.WriteString(w, text.Harmless(body.String())) // also of values that a template shows without Clean
 	}
 }
 

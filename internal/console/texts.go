@@ -41,8 +41,8 @@ var phrases = sync.OnceValue(func() map[string]string {
 	return m
 })
 
-// text returns a text in a language, with its %s replaced. A missing text is shown as its key.
-func text(lang, key string, args ...any) string {
+// phrase returns a text in a language, with its %s replaced. A missing text is shown as its key.
+func phrase(lang, key string, args ...any) string {
 	format, ok := texts()[key][lang]
 	if !ok {
 		return key

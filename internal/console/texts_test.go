@@ -170,17 +170,6 @@ func TestLanguage_IsThatOfTheBrowserUnlessOneIsChosen(t *testing.T) {
 	}
 }
 
-func TestClean_ShowsWhatWouldHideOrReorderText(t *testing.T) {
-	for in, want := range map[string]string{
-		"order-17": "order-17", "订单": "订单", `a"b'c\d<e>`: `a"b'c\d<e>`, "a\u202eb": `a\u202eb`, "a\x00\n": `a\x00\n`, "a\u200bb": `a\u200bb`,
-		"\xff": "\ufffd", "a b": "a b",
-		strings.Repeat("x", 400): strings.Repeat("x", 300) + "…",
-	} {
-		got := clean(in, 300)
-		expect.That(t, got == want, "%q: %q, want %q", in, got, want)
-	}
-}
-
 var section = regexp.MustCompile(`Runbook "([^"]+)"`)
 
 func TestRunbook_HasEachSectionThatAPageLinksTo(t *testing.T) {

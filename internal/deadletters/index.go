@@ -39,7 +39,7 @@ func (c Counts) Total() (n int) {
 	return n
 }
 
-// Text lists the numbers, such as "3 failed, 1 not_found". It escapes the causes, which any program may write.
+// Text lists the numbers, such as "3 failed, 1 not_found".
 func (c Counts) Text() string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(c)) {
@@ -112,11 +112,12 @@ func cut(s string, n int) string {
 	return strings.Clone(s[:n])
 }
 
-// label returns the name under which a cause is counted.
+// label returns the name under which a cause is counted. It becomes the label of a metric, and an alert quotes it.
 func (x *Index) label(cause string) string {
 	if len(cause) > maxName || !utf8.ValidString(cause) { // no label of a metric may be invalid //mutant:raw-cause-label
 		return Other
 	}
+	cause = text.OneLine(cause, maxName)
 	if _, known := x.causes[cause]; !known && len(x.causes) >= maxCauses {
 		return Other
 	}

@@ -142,12 +142,13 @@ func TestIndex_AResolutionOfALetterWithoutRoomLowersTheCount(t *testing.T) {
 // The label of a metric must be valid UTF-8, or /metrics answers with an error and no metric.
 func TestIndex_CountsInvalidCausesAsOther(t *testing.T) {
 	x := newIndex(false, maxLetters)
-	for i, cause := range []string{"failed", "\xff\xfe", strings.Repeat("x", maxName), strings.Repeat("x", maxName+1)} {
+	for i, cause := range []string{"failed", "\xff\xfe", strings.Repeat("x", maxName), strings.Repeat("x", maxName+1), "\x1b[2J\u202e"} {
 		x.add(Letter{At: Position{0, int64(i)}, Cause: cause})
 	}
 	p := x.Pending()
-	expect.That(t, p["failed"] == 1 && p[Other] == 2 && len(p) == 3, "%d causes, %d dead letters as other; want 3, and 2", len(p), p[Other])
-	for i := range int64(4) {
+	expect.That(t, p["failed"] == 1 && p[Other] == 2 && len(p) == 4, "%d causes, %d dead letters as other; want 4, and 2", len(p), p[Other])
+	expect.Equal(t, p[`\u001b[2J\u202e`], 1, "dead letters whose cause has control characters, in %v", p)
+	for i := range int64(5) {
 		x.resolve(Resolution{Offset: i})
 	}
 	expect.Equal(t, x.Pending().Total(), 0, "pending after all were resolved")

@@ -24,6 +24,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/signature"
+	"github.com/orderclose/orderclose/internal/text"
 )
 
 // The environment variables. A mounted file may hold the DSN, or the URL of Redis: the variable with _FILE appended names
@@ -389,7 +390,7 @@ func LogHandler(w io.Writer, flag string, lookup func(string) (string, bool), o 
 	case format == logText:
 		return slog.NewTextHandler(w, o), nil
 	case format == logJSON:
-		return slog.NewJSONHandler(w, o), nil
+		return slog.NewJSONHandler(text.HarmlessWriter{W: w}, o), nil // the handler of text quotes by itself
 	case flag != "":
 		return nil, fmt.Errorf("--log-format is %q, want %s or %s", flag, logText, logJSON)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 )
 
 // ShellQuote quotes an order's id for a shell, for commands that people paste.
@@ -43,26 +44,43 @@ func Counted[N int | int64](n N, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// Harmless escapes the characters that a terminal executes, and those that change the direction of a text. It keeps line breaks and tabs. Rows of
-// the shop and answers of services may contain such characters.
-func Harmless(s string) string {
+// Harmless escapes the characters that cannot be seen: a terminal executes some of them, and others hide a text or change its direction. It keeps
+// line breaks and tabs. Rows of the shop, records and answers of services may contain such characters. A line of JSON stays valid JSON.
+func Harmless(s string) string { return escape(s, "\n\t") }
+
+// OneLine is Harmless for a text that must not begin a line of its own. It cuts the result to n characters.
+func OneLine(s string, n int) string {
+	shown := escape(s, "")
+	if runes := []rune(shown); len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return shown
+}
+
+// escape escapes what cannot be seen and is not in kept.
+func escape(s, kept string) string {
 	var out strings.Builder
 	for _, r := range s {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			fmt.Fprintf(&out, `\u%04x`, r)
-		} else {
+		switch {
+		case unicode.IsGraphic(r) || strings.ContainsRune(kept, r): //mutant:control-characters-shown
 			out.WriteRune(r)
+		case r == '\n':
+			out.WriteString(`\n`)
+		default:
+			for _, half := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&out, `\u%04x`, half)
+			}
 		}
 	}
 	return out.String()
 }
 
-// OneLine quotes control characters of a text from outside, and cuts it to n characters.
-func OneLine(s string, n int) string {
-	quoted := fmt.Sprintf("%q", s)
-	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if runes := []rune(shown); len(runes) > n {
-		return string(runes[:n-1]) + "…"
+// HarmlessWriter writes to W what Harmless returns of each text. Each Write must have whole characters.
+type HarmlessWriter struct{ W io.Writer }
+
+func (h HarmlessWriter) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(h.W, Harmless(string(b))); err != nil {
+		return 0, err
 	}
-	return shown
+	return len(b), nil
 }

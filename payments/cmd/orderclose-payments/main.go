@@ -30,6 +30,7 @@ import (
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/payments"
 	"github.com/orderclose/orderclose/payments/alipay"
 	"github.com/orderclose/orderclose/payments/paypal"
@@ -49,7 +50,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "orderclose-payments:", err)
+		fmt.Fprintln(text.HarmlessWriter{W: os.Stderr}, "orderclose-payments:", err)
 		os.Exit(1)
 	}
 }
