@@ -86,6 +86,12 @@ func RetryLater(h http.Header, why error) *Unavailable {
 	return &Unavailable{After: httpcall.RetryAfter(h.Get("Retry-After"), time.Now()), Err: why}
 }
 
+// TimeOf returns when a provider sent the headers h, by its own clock. Its pages expire by that clock. Zero: the provider does not say it.
+func TimeOf(h http.Header) time.Time {
+	at, _ := http.ParseTime(h.Get("Date"))
+	return at
+}
+
 // Options configure a Provider. References and APIs are required.
 type Options struct {
 	References References

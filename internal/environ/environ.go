@@ -114,12 +114,21 @@ func OpenSecrets(environ []string, ofRooms ...string) (lines []string) {
 		} else if !strings.HasSuffix(name, "_FILE") || notSecret.MatchString(name) || !slices.Contains(known, name) {
 			continue
 		}
-		if info, err := os.Stat(file); err == nil && info.Mode()&0o006 != 0 {
-			lines = append(lines, fmt.Sprintf("%s names a file of mode %#o: every user of the machine may read or write it; chmod o= FILE", name, info.Mode().Perm()))
+		if line := OpenFile(name, file); line != "" {
+			lines = append(lines, line)
 		}
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// OpenFile returns the line of OpenSecrets for a file that name names, or "" if other users may neither read nor write it.
+func OpenFile(name, file string) string {
+	info, err := os.Stat(file)
+	if err != nil || info.Mode()&0o006 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s names a file of mode %#o: every user of the machine may read or write it; chmod o= FILE", name, info.Mode().Perm())
 }
 
 var examples = map[string]string{

@@ -118,8 +118,8 @@ func (a *API) Cancel(ctx context.Context, reference string) (payment.Answer, err
 		return payment.Unknown, err
 	case closed.Code == succeeded:
 		return payment.Cancelled, nil
-	case closed.SubCode == notExist && trade.MayBeOpened():
-		return trade.Missing()
+	case closed.SubCode == notExist && trade.MayBeOpened(closed.at):
+		return trade.Missing(closed.at)
 	}
 	answer, err := a.read(ctx, trade)
 	if answer == payment.Unpaid {
@@ -135,7 +135,7 @@ func (a *API) read(ctx context.Context, trade signed.Trade) (payment.Answer, err
 	case err != nil:
 		return payment.Unknown, err
 	case r.SubCode == notExist:
-		return trade.Missing()
+		return trade.Missing(r.at)
 	case r.Code != succeeded:
 		return payment.Unknown, r.said()
 	}
@@ -170,6 +170,8 @@ type response struct {
 	SubMsg      string `json:"sub_msg"`
 	OutTradeNo  string `json:"out_trade_no"`
 	TradeStatus string `json:"trade_status"`
+
+	at time.Time // when Alipay answered, by its clock; zero: it does not say
 }
 
 // said returns what Alipay said as an error.
@@ -207,6 +209,7 @@ func (a *API) call(ctx context.Context, method string, trade signed.Trade) (resp
 		return response{}, payments.RetryLater(resp.Header, fmt.Errorf("answered HTTP %d", resp.StatusCode))
 	}
 	r, isSigned := a.parse(method, body)
+	r.at = payments.TimeOf(resp.Header)
 	switch said := r.said(); {
 	case r.SubCode == "isv.invalid-parameter": // such as an out_trade_no that is too long
 		return response{}, said

@@ -176,6 +176,25 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, node, "10000", trade)
 }
 
+// The clock of this machine is an hour ahead or behind: Alipay's own clock says whether a page has expired.
+func TestAPI_APageExpiresByTheClockOfAlipay(t *testing.T) {
+	s := start(t)
+	for ahead, want := range map[time.Duration]payment.Answer{2 * time.Hour: payment.Cancelled, 0: payment.Unknown, -2 * time.Hour: payment.Unknown} {
+		s.before = func(w http.ResponseWriter, _ string) bool {
+			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+			return false
+		}
+		got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), open)
+		expect.That(t, got == want && err == nil, "a page that is open for one more hour, Alipay's clock %v ahead: %q, %v; want %q", ahead, got, err, want)
+	}
+	s.before = func(w http.ResponseWriter, _ string) bool {
+		w.Header()["Date"] = nil // the server sends none
+		return false
+	}
+	got, err := s.api(t, alipay.Options{}).Cancel(t.Context(), expired)
+	expect.That(t, got == payment.Unknown && err != nil, "Alipay does not say the time: %q, %v", got, err)
+}
+
 func (s *standIn) api(t *testing.T, o alipay.Options) *alipay.API {
 	t.Helper()
 	if o.AppID == "" {

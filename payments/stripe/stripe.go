@@ -192,7 +192,7 @@ func recoverable(s *stripego.CheckoutSession) bool {
 		return false
 	}
 	r := s.AfterExpiration.Recovery
-	return r.Enabled && (r.ExpiresAt == 0 || time.Now().Before(time.Unix(r.ExpiresAt, 0)))
+	return r.Enabled && (r.ExpiresAt == 0 || payments.TimeOf(s.LastResponse.Header).Before(time.Unix(r.ExpiresAt, 0))) // Stripe's clock decides
 }
 
 // intent returns Paid or Cancelled for an intent that has ended, and otherwise Unknown.

@@ -241,6 +241,19 @@ func TestAPI_AnOpenSessionIsOneCall(t *testing.T) {
 	expect.Same(t, s.requests, []string{"POST /v1/checkout/sessions/cs_1/expire"}, "requests")
 }
 
+// The clock of this machine is two hours ahead: Stripe's own clock says whether a link has expired.
+func TestAPI_ALinkExpiresByTheClockOfStripe(t *testing.T) {
+	s := start(t)
+	s.session("cs_1", "open", "unpaid", "")
+	s.sessions["cs_1"]["after_expiration"] = object{"recovery": object{"enabled": true, "expires_at": time.Now().Add(-time.Hour).Unix()}}
+	s.before = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Date", time.Now().Add(-2*time.Hour).UTC().Format(http.TimeFormat))
+		return false
+	}
+	got, err := s.api(stripe.Options{}).Cancel(t.Context(), "cs_1")
+	expect.That(t, got == payment.Unknown && err == nil, "%q, %v", got, err)
+}
+
 // What a session has besides its state decides, too.
 func TestAPI_LooksAtMoreThanTheState(t *testing.T) {
 	recovery := func(until time.Time) object { // its link opens a copy of an expired session

@@ -105,8 +105,8 @@ func (a *API) Cancel(ctx context.Context, reference string) (payment.Answer, err
 		return payment.Unknown, err
 	case closed.status == http.StatusNoContent: //mutant:wechat-typing-cancelled
 		return payment.Cancelled, nil
-	case closed.notExist() && trade.MayBeOpened():
-		return trade.Missing()
+	case closed.notExist() && trade.MayBeOpened(closed.at):
+		return trade.Missing(closed.at)
 	}
 	answer, err := a.read(ctx, trade)
 	if answer == payment.Unpaid {
@@ -122,7 +122,7 @@ func (a *API) read(ctx context.Context, trade signed.Trade) (payment.Answer, err
 	case err != nil:
 		return payment.Unknown, err
 	case r.notExist():
-		return trade.Missing()
+		return trade.Missing(r.at)
 	case r.status != http.StatusOK:
 		return payment.Unknown, r.said()
 	case r.OutTradeNo != trade.Number || r.MchID != a.o.MerchantID:
@@ -152,11 +152,12 @@ func path(trade signed.Trade) string {
 // response is a response to either call.
 type response struct {
 	status     int
-	Code       string `json:"code"`
-	Message    string `json:"message"`
-	MchID      string `json:"mchid"`
-	OutTradeNo string `json:"out_trade_no"`
-	TradeState string `json:"trade_state"`
+	at         time.Time // when WeChat Pay signed it, by its clock
+	Code       string    `json:"code"`
+	Message    string    `json:"message"`
+	MchID      string    `json:"mchid"`
+	OutTradeNo string    `json:"out_trade_no"`
+	TradeState string    `json:"trade_state"`
 }
 
 func (r response) notExist() bool {
@@ -198,7 +199,7 @@ func (a *API) call(ctx context.Context, method, path, body string) (response, er
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w: do merchant id, certificate serial and private key belong together, "+
 			"is the clock right, and may the merchant query and close orders?", r.said())}
 	}
-	if err := a.verify(resp.Header, string(content)); err != nil {
+	if r.at, err = a.verify(resp.Header, string(content)); err != nil {
 		return response{}, &payments.Unavailable{Err: fmt.Errorf("%w; so it is not believed. It says: %w", err, r.said())}
 	}
 	return r, nil
@@ -207,22 +208,24 @@ func (a *API) call(ctx context.Context, method, path, body string) (response, er
 // lines returns the form in which both sides sign: each part in a line.
 func lines(parts ...string) string { return strings.Join(parts, "\n") + "\n" }
 
-// verify returns an error if a response is not signed by WeChat Pay, or is old.
-func (a *API) verify(h http.Header, body string) error {
+// verify returns when WeChat Pay signed a response, or an error if it did not, or long ago.
+func (a *API) verify(h http.Header, body string) (time.Time, error) {
 	at, serial, signature := h.Get("Wechatpay-Timestamp"), h.Get("Wechatpay-Serial"), h.Get("Wechatpay-Signature")
 	switch {
 	case signature == "":
-		return errors.New("the response is not signed")
+		return time.Time{}, errors.New("the response is not signed")
 	case serial != a.o.PublicKeyID:
-		return fmt.Errorf("the response is signed with the key %.64q, and not with %.64q: set both public key and public key id", serial, a.o.PublicKeyID)
+		return time.Time{}, fmt.Errorf("the response is signed with the key %.64q, and not with %.64q: set both public key and public key id",
+			serial, a.o.PublicKeyID)
 	// WeChat Pay sends a wrong signature now and then, to see whether it is noticed.
 	case !a.keys.Verify(lines(at, h.Get("Wechatpay-Nonce"), body), signature): //mutant:wechat-signature-ignored
-		return errors.New("the response does not have WeChat Pay's signature: does the public key belong to the public key id?")
+		return time.Time{}, errors.New("the response does not have WeChat Pay's signature: does the public key belong to the public key id?")
 	}
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if age := time.Since(time.Unix(seconds, 0)); err != nil || age.Abs() > maxAge { //mutant:wechat-old-believed
-		return fmt.Errorf("the response was signed at %s, and this machine's clock says %s: is it right?",
-			time.Unix(seconds, 0).UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+	stamp := time.Unix(seconds, 0)
+	if age := time.Since(stamp); err != nil || age.Abs() > maxAge { //mutant:wechat-old-believed
+		return time.Time{}, fmt.Errorf("the response was signed at %s, and this machine's clock says %s: is it right?",
+			stamp.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	}
-	return nil
+	return stamp, nil
 }

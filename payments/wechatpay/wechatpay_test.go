@@ -159,6 +159,17 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// The clock of this machine is four minutes ahead or behind: WeChat Pay's own clock says whether an order has expired.
+func TestAPI_AnOrderExpiresByTheClockOfWeChatPay(t *testing.T) {
+	s := start(t)
+	reference := fmt.Sprintf("wechatpay:%s:%d", number, time.Now().Unix())
+	for ahead, want := range map[time.Duration]payment.Answer{4 * time.Minute: payment.Cancelled, -4 * time.Minute: payment.Unknown} {
+		s.skew = ahead
+		got, err := s.api(t, nil).Cancel(t.Context(), reference)
+		expect.That(t, got == want && err == nil, "WeChat Pay's clock %v ahead: %q, %v; want %q", ahead, got, err, want)
+	}
+}
+
 func (s *standIn) api(t *testing.T, change func(o *wechatpay.Options)) *wechatpay.API {
 	t.Helper()
 	o := options()

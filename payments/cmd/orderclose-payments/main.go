@@ -89,6 +89,9 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	}
 	defer db.Close()
 	logger := retry.LimitLogs(slog.New(handler))
+	for _, problem := range openFiles(c, lookup, needs) {
+		logger.Warn("secret is open to every user", "problem", problem)
+	}
 	s, err := newService(c, servers.Secrets.Payment, db, httpcall.Transport(), logger)
 	if err != nil {
 		return err
@@ -136,6 +139,27 @@ func openDatabase(servers environ.Servers) (*sql.DB, error) {
 	db.SetConnMaxLifetime(connectionAge)
 	db.SetConnMaxIdleTime(mysqldsn.MaxIdle)
 	return db, nil
+}
+
+// openFiles returns a line for each file with a secret that every user of the machine may read or write.
+func openFiles(c config, lookup func(string) (string, bool), variables []string) (lines []string) {
+	for _, name := range variables {
+		file, _ := lookup(name + "_FILE")
+		lines = append(lines, environ.OpenFile(name+"_FILE", file))
+	}
+	if c.Stripe != nil {
+		lines = append(lines, environ.OpenFile("stripe.key_file", c.Stripe.KeyFile))
+	}
+	if c.PayPal != nil {
+		lines = append(lines, environ.OpenFile("paypal.secret_file", c.PayPal.SecretFile))
+	}
+	if c.Alipay != nil {
+		lines = append(lines, environ.OpenFile("alipay.private_key_file", c.Alipay.PrivateKeyFile))
+	}
+	if c.WeChatPay != nil {
+		lines = append(lines, environ.OpenFile("wechatpay.private_key_file", c.WeChatPay.PrivateKeyFile))
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // newService connects the parts. transport sends the calls to payment providers.

@@ -307,6 +307,24 @@ func TestNewService_AsksTheServerOfTheURL(t *testing.T) {
 		"%s, %v, asked %s; the log is %s", answers, err, asked, log.String())
 }
 
+func TestOpenFiles_NamesEachKeyThatEverybodyMayRead(t *testing.T) {
+	c := must.Get(readConfig(write(t, "payments.yaml", documented(t))))(t)
+	private := map[string]*string{"stripe.key_file": &c.Stripe.KeyFile, "paypal.secret_file": &c.PayPal.SecretFile,
+		"alipay.private_key_file": &c.Alipay.PrivateKeyFile, "wechatpay.private_key_file": &c.WeChatPay.PrivateKeyFile}
+	secretFile := func(mode os.FileMode) string {
+		name := write(t, "secret", "x")
+		must.Do(t, os.Chmod(name, mode))
+		return name
+	}
+	for _, mode := range []os.FileMode{0o640, 0o644} {
+		for _, file := range private {
+			*file = secretFile(mode)
+		}
+		found := openFiles(c, func(name string) (string, bool) { return secretFile(mode), strings.HasSuffix(name, "_FILE") }, []string{"ORDERCLOSE_DB_DSN"})
+		expect.Equal(t, len(found), map[os.FileMode]int{0o644: len(private) + 1}[mode], "warnings at mode %o: %v", mode, found)
+	}
+}
+
 func TestRun_SaysWhatIsMissing(t *testing.T) {
 	file := write(t, "payments.yaml", "query: SELECT 1\nstripe: {authorized: release, key_file: "+write(t, "key", "sk_test_x")+"}\n")
 	variables := map[string]string{"ORDERCLOSE_DB_DSN": "user:password@tcp(127.0.0.1:1)/shop", "ORDERCLOSE_PAYMENT_SECRET": secrets[0]}

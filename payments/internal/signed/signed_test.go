@@ -134,10 +134,13 @@ func testParseTrade(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		answer, err := trade.Missing()
-		if trade.MayBeOpened() != want.open || answer != want.answer || (err != nil) != (strings.Count(reference, ":") == 1) {
-			t.Errorf("%q: may be opened: %t; does not exist: %q, %v", reference, trade.MayBeOpened(), answer, err)
+		now := time.Now()
+		answer, err := trade.Missing(now)
+		if trade.MayBeOpened(now) != want.open || answer != want.answer || (err != nil) != (strings.Count(reference, ":") == 1) {
+			t.Errorf("%q: may be opened: %t; does not exist: %q, %v", reference, trade.MayBeOpened(now), answer, err)
 		}
+		answer, err = trade.Missing(time.Time{})
+		expect.That(t, answer == payment.Unknown && err != nil && trade.MayBeOpened(time.Time{}), "%q, at an unknown time: %q, %v", reference, answer, err)
 	}
 }
 

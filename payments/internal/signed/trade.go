@@ -16,8 +16,8 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 )
 
-// expiryMargin is how long after its expiry a page is taken for open: the clocks of this machine, the shop
-// and the provider differ. It is shorter than the minute after which the closer asks again about an order that is
+// expiryMargin is how long after its expiry, by the clock of the provider, a page is taken for open: the clocks of a provider's
+// servers may differ. It is shorter than the minute after which the closer asks again about an order that is
 // Unknown: so an order whose page expires when it is due is closed by the second question.
 const expiryMargin = 30 * time.Second
 
@@ -49,19 +49,22 @@ func ParseTrade(prefix, reference string) (Trade, error) {
 }
 
 // MayBeOpened reports whether the customer may still open the payment page. A provider does not know the trade of a
-// page that nobody has opened. Without an expiry in the reference, MayBeOpened is always true.
-func (t Trade) MayBeOpened() bool {
-	return t.expires.IsZero() || time.Now().Before(t.expires.Add(expiryMargin))
+// page that nobody has opened. now is the time of its response by its own clock; zero: unknown. Without an expiry in the
+// reference, or without now, MayBeOpened is always true.
+func (t Trade) MayBeOpened(now time.Time) bool {
+	return t.expires.IsZero() || now.Before(t.expires.Add(expiryMargin))
 }
 
 // Missing returns the answer for a trade that the provider does not know: Cancelled after the page has
-// expired, and Unknown before that.
-func (t Trade) Missing() (payment.Answer, error) {
+// expired, and Unknown before that. now is that of MayBeOpened.
+func (t Trade) Missing(now time.Time) (payment.Answer, error) {
 	switch {
 	case t.expires.IsZero():
 		return payment.Unknown, errors.New("the provider does not know it: nobody has opened the page, or it is of another account; " +
 			"add the time at which the page expires to the reference, so that the order can be closed after it")
-	case t.MayBeOpened(): //mutant:missing-trade-ended
+	case now.IsZero():
+		return payment.Unknown, errors.New("the provider does not know it, and its response has no header Date: whether the page has expired is unknown")
+	case t.MayBeOpened(now): //mutant:missing-trade-ended
 		return payment.Unknown, nil //mutant:missing-trade-ended
 	}
 	return payment.Cancelled, nil
