@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ const (
 	clockBack = time.Second
 )
 
+// maxEvent is the size of the largest event that is sent, in bytes. A larger one stays whole in webhook_events until a person acts.
+var maxEvent = strconv.Itoa(wire.MaxRecordBytes)
+
 // table is the tables webhook_events and webhook_state. All events of an order have the same next_ms: 0 if its first event was never tried,
 // else the time of its next attempt, or of the end of the attempt that runs.
 type table struct{ *store.Store }
@@ -31,7 +35,8 @@ type table struct{ *store.Store }
 type event struct {
 	id       int64
 	order    string
-	body     []byte // the CloudEvent
+	body     []byte // the CloudEvent; nil: it is too large
+	size     int    // of the CloudEvent, in bytes
 	attempts int    // with the one that runs
 	lane     int    // first or again
 }
@@ -126,7 +131,7 @@ func (c change) exec(query string, args ...any) (int64, error) {
 // if another process has begun the next attempt, nor for another event that has got the same id: a standby that takes over may lack the
 // last rows, and gives their ids again.
 func (c change) mark(done []outcome) error {
-	const attempt = " WHERE id = ? AND attempts = ? AND payload = ?" //mutant:webhook-lease-ignored
+	attempt := " WHERE id = ? AND attempts = ? AND (payload = ? OR OCTET_LENGTH(payload) > " + maxEvent + ")" //mutant:webhook-lease-ignored
 	var sent []any
 	for _, o := range done {
 		if o.err == nil {
@@ -156,20 +161,21 @@ func (c change) mark(done []outcome) error {
 }
 
 // take moves events from outbox_events.
-func (c change) take(s *step) error {
-	rows, more, others, err := c.TakeEvents(takeBatch)
-	if s.taken, s.more, s.others = len(rows), more, others; err == nil && others > 0 {
+func (c change) take(s *step) (err error) {
+	if s.taken, s.more, s.others, err = c.TakeEvents(takeBatch, c.keep); err == nil && s.others > 0 {
 		_, err = c.exec("UPDATE webhook_state SET other_reader_ms = ? WHERE id = 1", c.now)
 	}
-	if err != nil || len(rows) == 0 {
-		return err
-	}
-	var orders, args []any
+	return err
+}
+
+// keep adds events to webhook_events. The database copies those that are too large, whole.
+func (c change) keep(rows []wire.OutboxRow) error {
+	var orders []any
 	for _, row := range rows {
 		orders = append(orders, row.OrderID)
 	}
 	next := map[string]int64{}
-	err = orderclose.SQL(c).Query(c.ctx, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+")"+
+	err := orderclose.SQL(c).Query(c.ctx, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+")"+
 		" GROUP BY order_id", orders, func(scan func(...any) error) error {
 		var order string
 		var at int64
@@ -180,10 +186,24 @@ func (c change) take(s *step) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
+	for len(rows) > 0 && err == nil {
+		small := slices.IndexFunc(rows, func(r wire.OutboxRow) bool { return r.TooLarge > 0 })
+		if small == 0 {
+			_, err = c.exec(fmt.Sprintf("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) SELECT order_id, payload, %d, %d FROM outbox_events"+
+				" WHERE id = %d", c.now, next[rows[0].OrderID], rows[0].ID))
+			rows = rows[1:]
+			continue
+		}
+		if small < 0 {
+			small = len(rows)
+		}
+		var args []any
+		for _, row := range rows[:small] {
+			args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
+		}
+		_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", small), args...)
+		rows = rows[small:]
 	}
-	_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", len(rows)), args...)
 	return err
 }
 
@@ -191,13 +211,14 @@ func (c change) take(s *step) error {
 // that they do not wait behind those that the receiver refuses. The condition is not "= 0", for which a server may read all rows by id.
 func (c change) choose(s *step, first, again int, lease time.Duration) error {
 	var ids, orders []any
-	err := orderclose.SQL(c).Query(c.ctx, "SELECT e.id, e.order_id, e.payload, e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
+	err := orderclose.SQL(c).Query(c.ctx, "SELECT e.id, e.order_id, CASE WHEN OCTET_LENGTH(e.payload) <= "+maxEvent+" THEN e.payload END,"+
+		" OCTET_LENGTH(e.payload), e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
 		" (SELECT order_id, 0 AS lane FROM (SELECT order_id FROM webhook_events WHERE next_ms < 1 ORDER BY next_ms DESC, id DESC LIMIT ?) AS f"+
 		" UNION SELECT order_id, 1 FROM (SELECT order_id FROM webhook_events WHERE next_ms BETWEEN 1 AND ? ORDER BY next_ms, id LIMIT ?) AS a) AS d"+
 		" JOIN webhook_events AS w ON w.order_id = d.order_id GROUP BY w.order_id) AS o JOIN webhook_events AS e ON e.id = o.id",
 		[]any{max(first, 0), c.now, max(again, 0)}, func(scan func(...any) error) error {
 			var e event
-			err := scan(&e.id, &e.order, &e.body, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
+			err := scan(&e.id, &e.order, &e.body, &e.size, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
 			s.events, ids, orders = append(s.events, e), append(ids, e.id), append(orders, e.order)
 			return err
 		})

@@ -28,6 +28,10 @@ type endpoint struct{ *httpcall.Client }
 // post sends an event once.
 func (p endpoint) post(ctx context.Context, e event) outcome {
 	o := outcome{event: e}
+	if e.body == nil {
+		o.err = fmt.Errorf("the event has %d bytes, and at most %s are sent: give it up, and fix the program that writes such rows", e.size, maxEvent)
+		return o
+	}
 	id, err := messageID(e.body)
 	if err != nil {
 		o.err = err

@@ -68,6 +68,7 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 		}
 		r.write(ids[:1]...)
 		r.row("bad", "no event")
+		r.row("large", `"`+strings.Repeat("x", wire.MaxRecordBytes)+`"`)
 		stop, other := r.start(), r.start()
 		r.write(ids[1:]...)
 		await := func(what string, is func(s state) bool) {
@@ -77,7 +78,7 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 				return fmt.Sprintf("%+v", s), is(s)
 			})
 		}
-		await("all events are sent", func(s state) bool { return s.Waiting == 1 && s.Refused == 1 })
+		await("all events are sent", func(s state) bool { return s.Waiting == 2 && s.Refused == 2 })
 		got := r.take()
 		for order := range 60 {
 			name := fmt.Sprint("o", order)
@@ -94,7 +95,7 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 		expect.That(t, len(waits) == 1 && waits[0].Webhook && waits[0].Type == "" && waits[0].Error != "" && !waits[0].At.IsZero(), "%+v", waits)
 		stop()
 		other()
-		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 1, "events that are kept")
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 2, "events that are kept")
 	})
 }
 

@@ -249,6 +249,30 @@ func TestSender_ARefusedEventIsTriedForEver(t *testing.T) {
 	})
 }
 
+// An event that is too large for memory stays whole in the database, and is named. The receiver gets nothing of it, and all events of other orders.
+func TestSender_AnEventThatIsTooLargeIsNamedAndStopsNoOther(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		large := fmt.Sprintf(`{"specversion":"1.0","id":"big/1","source":"/shop","type":"order.closed","subject":"big","data":%q}`, strings.Repeat("x", 3<<20))
+		r.write("a/1", "big/0")
+		r.row("big", large)
+		r.write("big/2", "b/1")
+		r.start()
+		time.Sleep(10 * time.Minute)
+		got := events(r.take())
+		slices.Sort(got)
+		expect.Same(t, got, []string{"a/1", "b/1", "big/0"}, "sent")
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events WHERE order_id = 'big' AND payload = ?", large), 1, "whole events that are kept")
+		expect.Equal(t, r.count("SELECT MAX(attempts) FROM webhook_events WHERE order_id = 'big'") > 3, true, "it is tried again")
+		s := r.now()
+		must.That(t, s.Refused == 1 && s.Behind == 1 && len(s.First) == 1, "%+v", s)
+		expect.That(t, strings.Contains(s.First[0], fmt.Sprintf("order big: the event has %d bytes", len(large))), "%q", s.First)
+		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM webhook_events WHERE order_id = 'big' AND error <> ''"))(t) // as the runbook says
+		must.Get(r.DB().ExecContext(r.Context(), "UPDATE webhook_events SET next_ms = 0"))(t)
+		time.Sleep(10 * time.Second)
+		expect.Same(t, events(r.take()), []string{"big/2"}, "sent after it was given up")
+	})
+}
+
 // What is no CloudEvent waits, and is named, until a person repairs or deletes it.
 func TestSender_ARowThatIsNoEventKeepsItsOrder(t *testing.T) {
 	for _, payload := range []string{`closed`, `{"specversion":"1.0","id":"x","type":"t"}`, `{"specversion":"0.3","id":"x","type":"t","source":"s"}`} {

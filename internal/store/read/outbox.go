@@ -237,17 +237,20 @@ func (t Tx) Now() (time.Time, error) { return t.s.NowIn(t.gorm) }
 // ForUpdate returns the end of a SELECT that locks its rows; "" on SQLite, which has one transaction at a time.
 func (t Tx) ForUpdate() string { return t.s.Dialect.ForUpdate }
 
-// TakeEvents deletes up to limit rows of outbox_events, lowest ids first, and returns them. more says that the table may have more
+// TakeEvents passes up to limit rows of outbox_events, lowest ids first, to keep, and deletes them. more says that the table may have more
 // rows. others is how many rows it left because another program has locked or deleted them meanwhile: a second reader of the table.
-func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, more bool, others int, err error) {
+func (t Tx) TakeEvents(limit int, keep func(rows []wire.OutboxRow) error) (n int, more bool, others int, err error) {
 	d := &dispatch{s: t.s, box: wire.EventOutbox, table: tableOf(wire.EventOutbox)}
 	seen, err := db.RowsOf(db.Own(t.gorm), "SELECT id FROM "+d.table+" ORDER BY id LIMIT ?", []any{limit}, func(id *int64) []any { return []any{id} })
 	if err != nil || len(seen) == 0 {
-		return nil, false, 0, err
+		return 0, false, 0, err
 	}
 	rows, left, err := d.read(t.gorm, limit, t.s.Dialect.SkipLocked)
+	if err == nil && len(rows) > 0 {
+		err = keep(rows)
+	}
 	if err != nil || len(rows) == 0 {
-		return nil, false, 0, err
+		return 0, false, 0, err
 	}
 	taken := map[int64]bool{}
 	ids := make([]int64, len(rows))
@@ -259,5 +262,5 @@ func (t Tx) TakeEvents(limit int) (rows []wire.OutboxRow, more bool, others int,
 			others++
 		}
 	}
-	return rows, left || len(rows) == limit, others, d.delete(t.gorm, ids)
+	return len(rows), left || len(rows) == limit, others, d.delete(t.gorm, ids)
 }
