@@ -38,9 +38,10 @@ import (
 
 // Admin makes the calls. It is safe for concurrent use.
 type Admin struct {
-	p        ops.Pipeline
-	operator string
-	logger   *slog.Logger
+	p         ops.Pipeline
+	histories ops.Histories
+	operator  string
+	logger    *slog.Logger
 }
 
 // New returns an Admin of the servers of an App, whether that runs or not, or an error if it has none. operator is who acts, for the audit
@@ -53,7 +54,7 @@ func New(app *pipeline.App, operator string) (*Admin, error) {
 		return nil, errors.New("admin: the App has neither a Kafka cluster nor a database")
 	}
 	a := &Admin{ops.Pipeline{Config: cfg, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
-		OwnStore: h.OwnStore}, "", h.Logger}
+		OwnStore: h.OwnStore}, ops.NewHistories(), "", h.Logger}
 	if servers.Kafka != nil {
 		a.p.Control = control.New(servers.Kafka, cfg.Topics.Control)
 	}
@@ -78,6 +79,8 @@ var (
 	ErrClosedElsewhere = ops.ErrClosedElsewhere
 	// ErrNotFound says that there is no such order, late payment or dead letter.
 	ErrNotFound = errors.New("not found")
+	// ErrBusy says that two other searches for orders run, and that none of them has ended within 5 s.
+	ErrBusy = ops.ErrBusy
 	// ErrNoCategory says that a call selects a category, but topics.yaml maps the orders (key orders) without their category
 	// (orders.category). If a service or a Store of the program closes the orders, the category is that of their records.
 	ErrNoCategory = store.ErrNoCategory

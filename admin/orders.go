@@ -65,16 +65,16 @@ type Sentence = ops.Sentence
 type TimelineEvent = ops.Event
 
 // History searches for an order in the database, and in Kafka for at most 20 s and 100,000 records of each topic. The App may have
-// one of the two servers alone. If a part could not be searched, History.NotRead says so. The error wraps ErrNotFound if nothing has the
-// order, or else says what could not be searched.
+// one of the two servers alone. Two callers search at once, and others wait for 5 s. If a part could not be searched,
+// History.NotRead says so. The error wraps ErrNotFound if nothing has the order, is ErrBusy, or says what could not be searched.
 func (a *Admin) History(ctx context.Context, id string) (History, error) {
 	if err := orderclose.ValidateID(id); err != nil {
 		return History{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, ops.HistoryTimeout)
-	defer cancel()
-	h := a.p.History(ctx, id, ops.HistoryRecords)
+	h, err := a.histories.Of(ctx, a.p, id)
 	switch {
+	case err != nil:
+		return History{}, err
 	case h.Known():
 		return h, nil
 	case len(h.NotRead) > 0:

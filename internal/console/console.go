@@ -64,6 +64,8 @@ type Console struct {
 	late  *ops.Question[[]store.LatePayment] // that nobody has resolved
 	trend history
 
+	histories ops.Histories
+
 	acting    sync.RWMutex          // read-locked by each action
 	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
@@ -82,7 +84,7 @@ func New(o Options) (*Console, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Console{o: o}
+	c := &Console{o: o, histories: ops.NewHistories()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
 	if c.gate, err = access.New(access.Options{

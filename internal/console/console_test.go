@@ -279,6 +279,15 @@ func TestBasePath_IsInEveryLink(t *testing.T) {
 	}
 }
 
+func TestOrder_ThirdSearchAtOnceIsToldToComeAgain(t *testing.T) {
+	r := newRig(t)
+	r.c.histories <- struct{}{}
+	r.c.histories <- struct{}{}
+	res, page := r.do(http.MethodPost, "/order", "en", url.Values{"id": {"a"}})
+	expect.That(t, res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "" && strings.Contains(page, "other searches"), "%s\n%s",
+		res.Status, page)
+}
+
 func TestNotFound(t *testing.T) {
 	r := newRig(t)
 	res, page := r.do(http.MethodGet, "/nothing", "en", nil)

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"strings"
 
@@ -27,9 +26,12 @@ func (c *Console) serveOrder(w http.ResponseWriter, r *http.Request) {
 	if err := orderclose.ValidateID(d.ID); err != nil {
 		d.Invalid, status = err.Error(), http.StatusBadRequest
 	} else {
-		ctx, cancel := context.WithTimeout(r.Context(), ops.HistoryTimeout)
-		defer cancel()
-		h := c.pipeline().History(ctx, d.ID, ops.HistoryRecords)
+		h, err := c.histories.Of(r.Context(), c.pipeline(), d.ID)
+		if err != nil {
+			w.Header().Set("Retry-After", "5")
+			c.renderProblem(w, r, http.StatusServiceUnavailable, "error.busy", "")
+			return
+		}
 		if d.History = &h; !h.Known() {
 			status = http.StatusNotFound
 		}

@@ -98,7 +98,7 @@ func computed() (keys []string) {
 	}
 	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
 		"role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
-		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form")
+		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form", "error.busy")
 }
 
 func TestTexts_AreCompleteInEachLanguage(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +29,22 @@ import (
 var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func after(d time.Duration) time.Time { return made.Add(d) }
+
+func TestHistories_TwoSearchAtOnceAndOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, p := NewHistories(), Pipeline{Config: config.Default()}
+		for range historiesAtOnce + 1 {
+			h, err := all.Of(t.Context(), p, "a")
+			must.That(t, err == nil && h.ID == "a", "%+v, %v", h, err)
+		}
+		for range historiesAtOnce {
+			all <- struct{}{}
+		}
+		expect.Is(t, expect.Err(all.Of(t.Context(), p, "a")), ErrBusy, "a search beside %d others", historiesAtOnce)
+		time.AfterFunc(historyWait/2, func() { <-all })
+		expect.NoError(t, expect.Err(all.Of(t.Context(), p, "a")))
+	})
+}
 
 func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.OrderHistory{

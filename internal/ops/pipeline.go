@@ -83,6 +83,32 @@ const (
 	HistoryTimeout = 20 * time.Second
 )
 
+// Histories lets two callers search at once, because one search may take 11 MB. Others wait for historyWait.
+type Histories chan struct{}
+
+const historiesAtOnce, historyWait = 2, 5 * time.Second
+
+// ErrBusy says that other searches for orders run.
+var ErrBusy = fmt.Errorf("%d other searches for orders run, and none has ended within %v: try again", historiesAtOnce, historyWait)
+
+// NewHistories returns the Histories of a process.
+func NewHistories() Histories { return make(Histories, historiesAtOnce) }
+
+// Of is Pipeline.History with the default limits. The error is ErrBusy, or that of ctx.
+func (h Histories) Of(ctx context.Context, p Pipeline, id string) (History, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, historyWait, ErrBusy)
+	defer cancel()
+	select {
+	case h <- struct{}{}:
+	case <-waiting.Done():
+		return History{}, context.Cause(waiting)
+	}
+	defer func() { <-h }()
+	ctx, cancel = context.WithTimeout(ctx, HistoryTimeout)
+	defer cancel()
+	return p.History(ctx, id, HistoryRecords), nil
+}
+
 // History returns what the database and Kafka know about an order. It reads at most limit records of each topic. What could not be asked is in
 // History.NotRead; History.Database is nil without a database, and History.Topics is empty without Kafka. An integer id may begin with zeros, as
 // ZEROFILL shows it: History.ID has none, unless that id is known.

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/money"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Reader reads orders and what was done with them, and shares out the rows of the outboxes.
@@ -128,12 +129,15 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 // webhookRoom is the name of the room whose tables have the events that wait for the receiver of the webhook.
 const webhookRoom = "webhook"
 
-// pending reads the rows of an order in the outboxes and of the webhook.
+// maxPending bounds how many rows of an order are read of each table.
+const maxPending = 1000
+
+// pending reads the first rows of an order in the outboxes and of the webhook.
 func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err error) {
 	// No index has the order's id: these tables hold only rows that are not published yet.
 	const events, schedules = "SELECT id, created_at, COALESCE(kind, '') FROM outbox_events", "SELECT id, created_at, '' FROM outbox_schedules"
 	for query, to := range map[string]*[]PendingRow{events: &history.PendingEvents, schedules: &history.PendingSchedules} {
-		rows, err := db.RowsOf(db.Own(tx), query+" WHERE order_id = ? ORDER BY id", []any{id},
+		rows, err := db.RowsOf(db.Own(tx), query+" WHERE order_id = ? ORDER BY id LIMIT ?", []any{id, maxPending},
 			func(r *PendingRow) []any { return []any{&r.ID, db.TimeInto(&r.At), &r.Type} })
 		if err != nil {
 			return err
@@ -143,7 +147,8 @@ func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err err
 	if !s.HasTables(webhookRoom) {
 		return nil
 	}
-	return db.EachRow(tx, "SELECT id, taken_ms, payload, attempts, error FROM webhook_events WHERE order_id = ? ORDER BY id", []any{id},
+	return db.EachRow(tx, "SELECT id, taken_ms, CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload ELSE '' END, attempts, error FROM webhook_events"+
+		" WHERE order_id = ? ORDER BY id LIMIT ?", []any{wire.MaxRecordBytes, id, maxPending},
 		func(rows *sql.Rows) error {
 			r := PendingRow{Webhook: true}
 			var taken int64
