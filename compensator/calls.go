@@ -27,14 +27,14 @@ type calls struct {
 	logger *slog.Logger
 }
 
-// call calls f, which what names. If f does not answer within callTimeout, the error wraps orderclose.ErrUnavailable. If f ignores
+// call calls f, which what names. If f does not answer within the limit, the error wraps orderclose.ErrUnavailable. If f ignores
 // the end of its context too, call calls onHang.
-func (c *calls) call(ctx context.Context, what string, f func(ctx context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, callTimeout) //mutant:sweep-call-unlimited
+func (c *calls) call(ctx context.Context, what string, limit time.Duration, f func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := c.within(callTimeout+stopTimeout, what, func() error { return f(limited) })
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: %s: no answer within %v: %w", orderclose.ErrUnavailable, what, callTimeout, err)
+		return fmt.Errorf("%w: %s: no answer within %v: %w", orderclose.ErrUnavailable, what, limit, err)
 	}
 	return err
 }

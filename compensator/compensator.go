@@ -6,10 +6,11 @@
 //
 //  1. the news: orders that came due since the last turn, the newest first
 //  2. older orders, from the position of the present pass over all overdue orders
-//  3. orders that were tried before, when their rest has ended
 //
-// Each kind has a share of the turn, so none waits for another. An order that was tried, and is found again, rests: 5 s, doubled
-// up to 5 minutes. So orders that cannot be closed cost little, and delay no others.
+// Each of the two has a share of the turn, so neither waits for the other. They are the fast lane: pages of orders that were never tried. A page that
+// fails, or gives no answer, is not tried again. Its orders go to the slow lane, which works beside the turns, with calls of its own. It splits them
+// down to the orders that fail alone. These rest: 5 s, doubled up to 5 minutes. Then they come to the slow lane as pages. So orders that cannot
+// be closed cost little, and delay no others.
 //
 // Of N orders that need the loop each closes within 12 s + N/R after its due time, or after the end of the fault. R is the lesser of
 // Options.Rate and what two calls of the Store close at once. The promise is 18 s longer if the holder of the lock is killed.
@@ -20,13 +21,12 @@
 //	compensator.go  options, start and stop
 //	hold.go         the lock (internal/lock), and the tasks of the process that holds it
 //	loop.go         the turns of the loop
-//	turn.go         one turn: news, older orders, rests that have ended
+//	turn.go         one turn: news, older orders, what the slow lane has found
 //	pause.go        pauses of all closing, or of a category
 //	read.go         reads of due times, which are bounded in rows and time
 //	newest.go       compares the creation times of new orders with the database's clock
 //	pass.go         the position of the pass, and when the next one begins
-//	page.go         pages of orders that are closed together
-//	silent.go       a page on which the store gives no verdict
+//	lanes.go        the fast lane of pages, and the slow lane of what fails
 //	rest.go         orders that could not be closed rest here
 //	hour.go         what the loop did in each period, in a row and a record
 //	sweep.go        a pass by hand, and its report
@@ -207,6 +207,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 		tasks = append(tasks, c.recheck())
 	}
 	h.run(ctx, tasks)
+	_ = l.lanes.search.Wait() // ctx has ended
 	return nil
 }
 

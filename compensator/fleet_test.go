@@ -399,7 +399,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.seconds.Observe(.5)
 	m.lockStuck.Set(zeroOrOne(true))
 	for name, want := range map[string]float64{"compensator_pass_seconds": 1, "compensator_last_pass_timestamp_seconds": 0,
-		"compensator_unasked_since_timestamp_seconds": 0,
+		"compensator_untried_since_timestamp_seconds": 0,
 		"compensator_resting_orders":                  0, "compensator_lock_available": 1, "compensator_lock_stuck": 1} {
 		expect.Equal(t, r.Value(name), want, "%s", name)
 	}

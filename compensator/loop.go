@@ -26,7 +26,7 @@ const (
 // loop closes what is overdue, turn by turn. One goroutine owns it. It keeps what it knows while another process holds the lock.
 type loop struct {
 	*Compensator
-	pages    *pages
+	lanes    *lanes
 	giveBack func() // gives the lock back
 
 	newsUpTo   time.Time       // the cutoff of the last turn that read news; zero: none has
@@ -44,25 +44,30 @@ type loop struct {
 	hour       hour            // the present period
 	lock       func() string   // the state of the lock, for records
 	logged     map[string]time.Time
+	lastErr    error     // of the last order that failed
 	failed     int       // failed turns in a row
 	good       time.Time // when the last good turn ended, or this process began to hold the lock
 	last       time.Time // when the last turn began; zero: another process has held the lock for keepGauges
 }
 
 func (c *Compensator) newLoop() *loop {
-	return &loop{Compensator: c, pages: newPages(c.calls, c.o), rests: rests{}, logged: map[string]time.Time{}, good: time.Now()}
+	return &loop{Compensator: c, lanes: newLanes(c.calls, c.o), rests: rests{}, logged: map[string]time.Time{}, good: time.Now()}
 }
 
 // do takes a turn, and returns the time until the next one.
 func (l *loop) do(ctx context.Context) time.Duration {
 	t := l.newTurn()
 	if l.last.IsZero() {
-		l.metrics.unasked.Set(metrics.Timestamp(t.began)) // until a turn has read the clock
+		l.metrics.untried.Set(metrics.Timestamp(t.began)) // until a turn has read the clock
 	}
 	l.last = t.began
 	err := t.run(ctx)
 	if t.closed > 0 {
 		l.o.Logger.Info("closed overdue orders", "orders", t.closed)
+	}
+	t.takeNotes(ctx)
+	if silent, _ := t.lanes.silent(); silent && err == nil {
+		err = errSilent(t.lastErr) //mutant:silence-unnoticed
 	}
 	closing := err // why it failed
 	if errors.Is(err, orderclose.ErrPaused) {
@@ -95,8 +100,9 @@ func (l *loop) judge(err error) time.Duration {
 		l.good, l.failed = time.Now(), 0
 		return l.o.Every
 	}
-	l.failed++
-	l.metrics.failed.Inc()
+	if l.metrics.failed.Inc(); !errors.Is(err, errNoAnswer) {
+		l.failed++ // silence may be that of some orders: it takes a minute
+	}
 	l.o.Logger.Error("turn of the compensator failed, will retry", "in_a_row", l.failed, "err", err)
 	if failsTooLong(l.failed, time.Since(l.good), l.o.Every) {
 		l.o.Logger.Warn("giving the lock of the compensator back: another process may be able to work", "failed_turns", l.failed)
@@ -114,12 +120,14 @@ func failsTooLong(failed int, without, every time.Duration) bool {
 // idle is called while another process holds the lock.
 func (l *loop) idle() {
 	l.good, l.failed, l.hour.known = time.Now(), 0, false
+	l.lanes.stop()
+	l.lanes.reset()
 	if time.Since(l.last) < keepGauges {
 		return
 	}
 	l.last, l.newsUpTo, l.skipped, l.pass = time.Time{}, time.Time{}, time.Time{}, pass{} // another process has asked for these orders
 	l.o.TurnEnded(nil)
-	l.metrics.unasked.Set(0)
+	l.metrics.untried.Set(0)
 	l.metrics.unfinished.Set(0)
 	l.metrics.resting.Set(0)
 	l.metrics.lastPass.Set(0)
@@ -132,14 +140,14 @@ func (t *turn) show() {
 		t.metrics.lastPass.Set(metrics.Timestamp(t.pass.ended))
 	}
 	if !t.now.IsZero() && !t.newsUpTo.IsZero() { // else the last value holds
-		t.metrics.unasked.Set(metrics.Timestamp(t.began.Add(t.oldestUnasked().Sub(t.now) + t.o.Every)))
+		t.metrics.untried.Set(metrics.Timestamp(t.began.Add(t.oldestUntried().Sub(t.now) + t.o.Every)))
 	}
 }
 
-// oldestUnasked returns the due time of the oldest order that may be overdue and was not asked for.
-func (l *loop) oldestUnasked() time.Time {
+// oldestUntried returns the due time of the oldest order that may be overdue and was not asked for.
+func (l *loop) oldestUntried() time.Time {
 	oldest := l.newsUpTo
-	for _, at := range []time.Time{l.skipped, l.pass.unasked} {
+	for _, at := range []time.Time{l.skipped, l.pass.untried} {
 		if !at.IsZero() && at.Before(oldest) {
 			oldest = at
 		}

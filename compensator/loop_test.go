@@ -117,7 +117,7 @@ func (w *world) watchGauge() (worst *time.Duration) {
 		for w.ctx.Err() == nil {
 			shown := time.Duration(0)
 			for _, c := range w.compensators() {
-				shown = max(shown, gaugeOf(c.metrics.unasked))
+				shown = max(shown, gaugeOf(c.metrics.untried))
 			}
 			w.mu.Lock()
 			for _, o := range w.probes {
@@ -288,7 +288,7 @@ func TestLoop_APauseOfAllKeepsOrdersOpen(t *testing.T) {
 			}
 			w.process("a")
 			time.Sleep(69 * time.Minute)
-			n, late := w.openOrders(), gaugeOf(w.compensators()[0].metrics.unasked)
+			n, late := w.openOrders(), gaugeOf(w.compensators()[0].metrics.untried)
 			expect.That(t, n == len(orders) && late < time.Minute, "own %v: in the pause %d orders are closed, and the gauge is at %v", own, len(orders)-n, late)
 			expect.Equal(t, w.hour().State, overdue.Finished, "own %v: the hour of a pause", own)
 			time.Sleep(time.Minute)
@@ -438,7 +438,7 @@ func TestLoop_OneOrderWithoutAVerdictAloneStopsNoPass(t *testing.T) {
 		w.add(silent, "", "bad", w.now().Add(-10*time.Minute))
 		w.process("a")
 		time.Sleep(10 * time.Minute)
-		expect.AtMost(t, gaugeOf(w.compensators()[0].metrics.unasked), time.Minute, "the time for which no order may have been asked for")
+		expect.AtMost(t, gaugeOf(w.compensators()[0].metrics.untried), time.Minute, "the time for which no order may have been asked for")
 		w.probe(time.Minute)
 		time.Sleep(time.Minute)
 		expect.Equal(t, w.hour().Missed, int64(len(w.probes)), "missed orders")
@@ -573,35 +573,55 @@ func TestPauses_TheEndOfOneIsSeen(t *testing.T) {
 	expect.That(t, len(pausesAt(append(all, one...), now)) == 0, "a pause is on at its end")
 }
 
-func TestPages_ASearchEndsSoon(t *testing.T) {
+// A hanging order among 60 others, of which the slow lane finds it while the fast lane goes on.
+func TestLanes_ASearchEndsSoon(t *testing.T) {
 	play(t, 1, func(w *world) {
-		c := must.Get(New(Options{Store: w.shop, Logger: discard, OnHang: func(string) {}}))(t)
-		orders := w.add(healthy, "", "good", spread(w.r, 60, w.now().Add(-time.Hour), w.now())...)
-		orders = append(orders, w.add(hanging, "", "bad", w.now())...)
+		lanes := must.Get(New(Options{Store: w.shop, Logger: discard, OnHang: func(string) {}}))(t).newLoop().lanes
 		var page []orderclose.Order
-		for _, o := range orders {
+		for _, o := range append(w.add(healthy, "", "good", spread(w.r, 60, w.now().Add(-time.Hour), w.now())...), w.add(hanging, "", "bad", w.now())...) {
 			page = append(page, o.Order)
 		}
 		began := time.Now()
-		c.newLoop().pages.close(w.ctx, kindNews, page, time.Minute)
-		took := time.Since(began)
-		expect.That(t, took <= callTimeout+searchTime+time.Second, "a page takes %v", took)
+		lanes.give(page)
+		lanes.search.Start(w.ctx)
+		must.Do(t, lanes.search.Wait())
+		took, failed := time.Since(began), 0
+		for _, r := range lanes.noted() {
+			if r.err != nil {
+				failed += len(r.orders)
+			}
+		}
+		expect.That(t, took <= 15*time.Second && failed == 1 && w.openOrders() == 1, "a search takes %v, %d failed, %d are open", took, failed, w.openOrders())
 	})
 }
 
-func TestPages_SlowOrdersHaveSmallPages(t *testing.T) {
-	play(t, 1, func(w *world) {
-		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().pages
-		orders := make([]orderclose.Order, 500)
-		for i, o := range w.add(pending, "", "slow", spread(w.r, len(orders), w.now().Add(-time.Hour), w.now())...) {
-			orders[i] = o.Order
+// A store that takes some time for a call, whatever it has to do, gets full pages again after pages that failed. One that takes it for each
+// order gets small ones.
+func TestPageSize_FollowsWhatMoreOrdersTake(t *testing.T) {
+	for _, c := range []struct {
+		call, order time.Duration
+		least, most int
+	}{
+		{time.Millisecond, 100 * time.Microsecond, 500, 500},
+		{600 * time.Millisecond, 0, 500, 500},
+		{1500 * time.Millisecond, time.Millisecond, 250, 500},
+		{2500 * time.Millisecond, 0, 250, 500},
+		{0, 20 * time.Millisecond, 15, 100},
+		{0, time.Second, 1, 2},
+	} {
+		for _, begin := range []int{1, 32, 500} {
+			p := pageSize{orders: begin}
+			for range 30 {
+				p.succeeded(p.orders, c.call+time.Duration(p.orders)*c.order, 500)
+			}
+			least, most := p.orders, p.orders
+			for range 10 {
+				p.succeeded(p.orders, c.call+time.Duration(p.orders)*c.order, 500)
+				least, most = min(least, p.orders), max(most, p.orders)
+			}
+			expect.That(t, least >= c.least && most <= c.most, "%v a call and %v an order, from %d: pages of %d to %d", c.call, c.order, begin, least, most)
 		}
-		for range 3 {
-			pages.close(w.ctx, kindRested, orders, time.Minute)
-		}
-		slow, quick := len(pages.next(kindRested, orders)[0]), len(pages.next(kindNews, orders)[0])
-		expect.That(t, slow <= 125 && quick == 500, "pages have %d slow orders and %d others", slow, quick)
-	})
+	}
 }
 
 func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
@@ -661,6 +681,29 @@ func TestLoop_ALockedOrderClosesSoonAfterItIsFree(t *testing.T) {
 		w.cure(locked...)
 		took := w.within(time.Minute, locked)
 		expect.That(t, took <= 15*time.Second, "it is closed %v after it is free", took)
+	})
+}
+
+// The orders beside it are refused together. Most of their pages are not searched to the end.
+func TestLoop_AnOrderThatHasHealedClosesBesideOthersThatFail(t *testing.T) {
+	play(t, 1, func(w *world) {
+		orders := w.add(ownCause, "", "refused", spread(w.r, 300, w.now().Add(-time.Hour), w.now().Add(-time.Minute))...)
+		w.process("a")
+		w.probe(20 * time.Minute)
+		tries := func() (n int) {
+			w.change(func() {
+				for _, o := range orders {
+					n += len(o.tries)
+				}
+			})
+			return n
+		}
+		before := tries()
+		time.Sleep(time.Hour)
+		expect.AtMost(t, tries()-before, len(orders)*12*2, "tries of refused orders in an hour")
+		w.cure(orders[len(orders)-1])
+		took := w.within(30*time.Minute, orders[len(orders)-1:])
+		expect.That(t, took <= 16*time.Minute, "it is closed after %v, counted from when it has healed", took)
 	})
 }
 
@@ -795,11 +838,12 @@ func TestLoop_ALowRateStarvesNoKind(t *testing.T) {
 	})
 }
 
-func TestPages_HaveTheOrdersOfOneCall(t *testing.T) {
+func TestLanes_PagesHaveTheOrdersOfOneCall(t *testing.T) {
 	play(t, 1, func(w *world) {
-		pages := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().pages
+		lanes := must.Get(New(Options{Store: w.shop, Logger: discard}))(t).newLoop().lanes
+		lanes.fast.orders = 500
 		for _, w.batch = range []int{10, 100} { // while shops compete for the stock it takes fewer
-			expect.Equal(t, len(pages.next(kindNews, make([]orderclose.Order, 500))[0]), w.batch, "orders in a page")
+			expect.Equal(t, len(lanes.next(make([]orderclose.Order, 500))[0]), w.batch, "orders in a page")
 		}
 	})
 }
@@ -813,19 +857,20 @@ func TestRests_AnOrderThatIsNotFoundAndNotReadAgainIsForgotten(t *testing.T) {
 	now := time.Now()
 	r := rests{}
 	r.tried(orderclose.Order{ID: "gone"}, orderclose.NotFound, now)
-	expect.That(t, r.has("gone", now) && len(r.ended(now.Add(time.Minute))) == 0, "it does not rest")
+	all, skip := r.ended(now.Add(time.Minute))
+	expect.That(t, r.has("gone", now) && len(all)+len(skip) == 0, "it does not rest")
 	r.ended(now.Add(shortestRest + keepSettled + time.Second))
 	expect.Equal(t, len(r), 0, "orders that rest")
 }
 
 // News have left an order to the next pass, and the pipeline has closed it meanwhile.
-func TestTurn_NothingIsUnaskedWhileNothingIsOverdue(t *testing.T) {
+func TestTurn_NothingIsUntriedWhileNothingIsOverdue(t *testing.T) {
 	play(t, 1, func(w *world) {
 		l := must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).newLoop()
 		l.skipped = w.now().Add(-time.Hour)
 		turn := l.newTurn()
 		must.Do(t, turn.run(w.ctx))
-		expect.That(t, turn.quiet && l.oldestUnasked().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUnasked())
+		expect.That(t, turn.quiet && l.oldestUntried().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUntried())
 	})
 }
 
@@ -838,7 +883,7 @@ func TestLoop_AProcessIsNotLateForTheTimeOfAnotherHolder(t *testing.T) {
 		some(shown, 1)(w)
 		l.idle()
 		l.do(w.ctx)
-		expect.AtMost(t, gaugeOf(l.metrics.unasked), time.Minute, "the time for which an order may not have been asked for")
+		expect.AtMost(t, gaugeOf(l.metrics.untried), time.Minute, "the time for which an order may not have been asked for")
 	})
 }
 

@@ -15,7 +15,7 @@ type sweepMetrics struct {
 	found, rechecked *prometheus.CounterVec
 	failed           prometheus.Counter
 
-	unasked, lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
+	untried, lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
 }
 
 // newMetrics registers the metrics. category is Options.Category.
@@ -26,7 +26,7 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMe
 		seconds: f.Histogram("compensator_pass_seconds", "How long a pass over all overdue orders took.", prometheus.ExponentialBuckets(.01, 2, 16)),
 		lastPass: f.Gauge("compensator_last_pass_timestamp_seconds",
 			"When this process last finished a pass over all overdue orders; 0 if it does not hold the lock or has finished none."),
-		unasked: f.Gauge("compensator_unasked_since_timestamp_seconds",
+		untried: f.Gauge("compensator_untried_since_timestamp_seconds",
 			"The earliest time at which an order may have fallen due that the compensator has not tried to close, plus compensator_every_seconds; 0 if "+
 				"this process does not hold the lock."),
 		resting: f.Gauge("compensator_resting_orders", "Orders that could not be closed, and rest before this process tries them again."),

@@ -30,7 +30,7 @@ type pass struct {
 	began    time.Time        // by the monotonic clock
 	ended    time.Time        // by the monotonic clock
 	reading  time.Duration    // how long the reads took that returned its orders
-	unasked  time.Time        // the due time of the oldest order that it has found and not asked for, or has not read yet; zero: none is known
+	untried  time.Time        // the due time of the oldest order that it has found and not asked for, or has not read yet; zero: none is known
 	from, to int64            // the slots whose orders have their turn in this pass, if they have no rest
 }
 
@@ -44,16 +44,16 @@ func (p pass) begins(now, cutoff, hour time.Time, left bool) bool {
 	return !p.running && due && (left || now.Sub(p.ended) >= readShare*p.reading)
 }
 
-// beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. unasked is the due
+// beginPass returns the pass that follows before. It ends at the cutoff that it begins with, whatever comes due meanwhile. untried is the due
 // time of the oldest order that is known to be overdue and not asked for.
-func beginPass(before pass, now, cutoff, unasked time.Time) pass {
+func beginPass(before pass, now, cutoff, untried time.Time) pass {
 	began := time.Now()
 	slot := began.UnixNano() / int64(turnTime)
 	from := before.to
 	if from == 0 || slot < from || slot-from > turnSlots { // slot < from: the clock of this machine was set back
 		from = slot - turnSlots
 	}
-	return pass{running: true, end: cutoff, beganAt: now, began: began, unasked: unasked, from: from, to: slot}
+	return pass{running: true, end: cutoff, beganAt: now, began: began, untried: untried, from: from, to: slot}
 }
 
 // skip ends a pass that would find nothing, because all is paused or nothing is overdue. It counts as a finished one.
@@ -66,14 +66,14 @@ func (p *pass) goOn(position orderclose.Order, more bool) {
 	if p.position = position; !more {
 		p.running, p.ended = false, time.Now()
 	}
-	if !more || !position.Due.Before(p.unasked) {
-		p.unasked = time.Time{}
+	if !more || !position.Due.Before(p.untried) {
+		p.untried = time.Time{}
 	}
 }
 
 // stopAt moves the position before an order that was found and not asked for.
 func (p *pass) stopAt(found []orderclose.Order, o orderclose.Order) {
-	p.unasked = o.Due
+	p.untried = o.Due
 	if i := slices.IndexFunc(found, func(f orderclose.Order) bool { return f.ID == o.ID }); i > 0 {
 		p.position = found[i-1]
 	}

@@ -170,7 +170,7 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *re
 		requests[i] = orderclose.CloseRequest{OrderID: o.OrderID}
 	}
 	var outcomes []orderclose.Outcome
-	err := r.calls.call(ctx, "the question to the payment provider about closed orders", func(ctx context.Context) (err error) {
+	err := r.calls.call(ctx, "the question to the payment provider about closed orders", callTimeout, func(ctx context.Context) (err error) {
 		outcomes, err = r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
 		return err
 	})

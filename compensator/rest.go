@@ -24,15 +24,18 @@ type rest struct {
 	wait    time.Duration
 	ends    time.Time // by the monotonic clock
 	settled bool      // the store says not to close the order: it is tried again only if a read finds it again
+	failed  bool      // the last call failed
+	skipped int       // how often in a row the order failed in a page that was not searched
+	answers int64     // calls that had succeeded when the order failed
 }
 
-// rests are the orders that were tried and rest, by id: here lies an order that cannot be closed.
+// rests are the orders that were tried and rest, by id: orders that could not be closed wait here for their next try.
 type rests map[string]rest
 
 // full reports whether no more orders can rest.
 func (r rests) full() bool { return len(r) >= maxResting }
 
-// has reports whether a read leaves an order out: it rests, or its rest has ended and askRested asks for it.
+// has reports whether a read leaves an order out: it rests, or its rest has ended and the slow lane tries it.
 func (r rests) has(id string, now time.Time) bool {
 	e, known := r[id]
 	return known && (!e.settled || now.Before(e.ends))
@@ -45,7 +48,7 @@ func (r rests) tried(o orderclose.Order, v orderclose.Verdict, now time.Time) (b
 		delete(r, o.ID)
 	} else if before || !r.full() {
 		wait := nextRest(last.wait, v)
-		r[o.ID] = rest{orderclose.Order{ID: o.ID, Category: o.Category, CreatedAt: o.CreatedAt, Due: o.Due}, wait, now.Add(wait), settles(v)}
+		r[o.ID] = rest{orderclose.Order{ID: o.ID, Category: o.Category, CreatedAt: o.CreatedAt, Due: o.Due}, wait, now.Add(wait), settles(v), false, 0, 0}
 	}
 	return before
 }
@@ -63,8 +66,31 @@ func nextRest(last time.Duration, v orderclose.Verdict) time.Duration {
 	return min(max(2*last, shortestRest), maxRest)
 }
 
-// ended returns the orders whose rest has ended, in the order of the ends, and forgets those that no read has found again.
-func (r rests) ended(now time.Time) []orderclose.Order {
+// failedWith notes that a call with an order failed: alone, or in a page that was not searched. While no other call has succeeded since the order last
+// failed, the store may be down, and the order does not rest for longer. It reports whether the order was tried before.
+func (r rests) failedWith(o orderclose.Order, alone bool, answers int64, now time.Time) (before bool) {
+	last, before := r[o.ID]
+	if !before && r.full() {
+		return false
+	}
+	e := rest{order: o, wait: nextRest(last.wait, orderclose.Failed), failed: true, skipped: last.skipped + 1, answers: answers}
+	if before && last.failed && last.answers == answers { //mutant:rest-without-proof
+		e.wait = last.wait
+	}
+	if alone {
+		e.skipped = 0
+	}
+	e.ends = now.Add(e.wait)
+	r[o.ID] = e
+	return before
+}
+
+// maxSkipped is how often in a row an order may fail in a page that is not searched. So one that has healed closes within three rests.
+const maxSkipped = 2
+
+// ended returns the orders whose rest has ended, in the order of the ends, and forgets those that no read has found again. Pages of skip need no
+// search if their first part fails too: they have failed before.
+func (r rests) ended(now time.Time) (all, skip []orderclose.Order) {
 	var ended []rest
 	for id, e := range r {
 		switch {
@@ -75,9 +101,12 @@ func (r rests) ended(now time.Time) []orderclose.Order {
 		}
 	}
 	slices.SortFunc(ended, func(a, b rest) int { return cmp.Or(a.ends.Compare(b.ends), cmp.Compare(a.order.ID, b.order.ID)) })
-	orders := make([]orderclose.Order, len(ended))
-	for i, e := range ended {
-		orders[i] = e.order
+	for _, e := range ended {
+		if e.failed && e.skipped < maxSkipped { //mutant:skipped-for-ever
+			skip = append(skip, e.order)
+		} else {
+			all = append(all, e.order)
+		}
 	}
-	return orders
+	return all, skip
 }

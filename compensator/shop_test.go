@@ -28,6 +28,7 @@ const (
 	rowCost   = 2 * time.Microsecond
 	readLimit = 2 * time.Second
 	silence   = 3 * time.Second // until a shard that is down has timed out
+	lockWait  = 2 * time.Second // until a statement of on_close gives up
 )
 
 // Pause is a row of pauses.
@@ -44,6 +45,7 @@ const (
 	contended         // its row is locked
 	silent            // its call has no answer for three seconds
 	hanging           // its call has no answer
+	waiting           // a statement of on_close waits, and fails
 	notDue            // a service says not due, and its row stays unpaid
 )
 
@@ -54,6 +56,7 @@ type shopOrder struct {
 	open    bool
 	tries   []time.Time
 	closed  time.Time
+	since   time.Time // when it became unpaid again; zero: it did not
 }
 
 // shop is a Store, Reader, SweepLog and LeaseDatabase in virtual time, with costs.
@@ -67,6 +70,7 @@ type shop struct {
 	excluded string // category that the mapping excludes
 	askCost  time.Duration
 	cost     time.Duration // of an order in a close
+	callTime time.Duration // of each close, beside its orders
 	down     error
 	waiting  int // orders of longer delays that each read of the pass goes past, by rule
 	reads    int
@@ -247,7 +251,7 @@ func (s *shop) read(ctx context.Context, w overdue.Window, limit int) (f overdue
 
 func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	s.mu.Lock()
-	mute, down, cost, now := s.mute, s.down, callCost+time.Duration(len(requests))*s.cost, s.now()
+	mute, down, cost, now := s.mute, s.down, callCost+s.callTime+time.Duration(len(requests))*s.cost, s.now()
 	var asked, bad int
 	troubles := map[trouble]int{}
 	for _, r := range requests {
@@ -285,6 +289,11 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: a shard gives no answer", orderclose.ErrUnavailable)
+	case troubles[waiting] > 0:
+		if err := wait(ctx, lockWait); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: lock wait timeout", orderclose.ErrContended)
 	case troubles[ownCause] > 0:
 		if err := wait(ctx, callCost); err != nil {
 			return nil, err
@@ -489,7 +498,11 @@ func (w *world) worst(orders []*shopOrder) (late time.Duration) {
 		if o.open {
 			at = time.Now()
 		}
-		late = max(late, at.Sub(o.Due.Add(-w.ahead)))
+		from := o.Due
+		if !o.since.IsZero() {
+			from = o.since
+		}
+		late = max(late, at.Sub(from.Add(-w.ahead)))
 	}
 	return late
 }

@@ -127,29 +127,60 @@ func (s *sweep) run(ctx context.Context) error {
 	return s.close(ctx, s.locked)
 }
 
-// close closes orders in pages. An order that a search did not reach counts as failed.
+// close closes orders in pages, and searches those of a page that fails.
 func (s *sweep) close(ctx context.Context, orders []orderclose.Order) error {
 	for len(orders) > 0 && ctx.Err() == nil {
-		for _, r := range s.pages.close(ctx, kindHand, orders, byHand) {
-			if _, err := s.silent(ctx, r); err != nil {
-				return err
-			}
-			for i, outcome := range r.outcomes {
-				if outcome.Verdict == "" {
-					outcome = orderclose.Outcome{OrderID: r.orders[i].ID, Verdict: orderclose.Failed, Err: r.err}
+		results := s.lanes.close(ctx, orders, time.Now().Add(byHand))
+		for i := 0; i < len(results); i++ {
+			switch r := results[i]; {
+			case r.err == nil:
+				s.addAll(r)
+			case ctx.Err() != nil || errors.Is(r.err, orderclose.ErrNoOrderAtFault):
+				return r.err
+			case len(r.orders) == 1:
+				s.lastErr = r.err
+				s.addOutcome(r.orders[0], failure(r.orders[0], r.err))
+			default:
+				s.lanes.give(r.orders)
+				s.lanes.search.Start(ctx)
+				if err := s.lanes.search.Wait(); err != nil {
+					return err
 				}
-				if outcome.Verdict == orderclose.Contended && s.pass.running {
-					s.locked = append(s.locked, r.orders[i])
-					continue
+				for _, found := range s.lanes.noted() {
+					if found.err == nil {
+						s.addAll(found)
+						continue
+					}
+					s.lastErr = found.err
+					for _, o := range found.orders {
+						s.addOutcome(o, failure(o, found.err))
+					}
 				}
-				s.observe(r.orders[i], outcome)
-				s.add(outcome)
 			}
-			orders = orders[len(r.orders):]
+			orders = orders[len(results[i].orders):]
+		}
+		if _, down := s.lanes.silent(); down {
+			return errSilent(s.lastErr)
 		}
 		s.logProgress()
 	}
 	return ctx.Err()
+}
+
+func (s *sweep) addAll(r tried) {
+	for i, o := range r.orders {
+		s.addOutcome(o, r.outcomes[i])
+	}
+}
+
+// addOutcome adds the outcome of an order. One that is locked is tried again at the end.
+func (s *sweep) addOutcome(o orderclose.Order, outcome orderclose.Outcome) {
+	if outcome.Verdict == orderclose.Contended && s.pass.running {
+		s.locked = append(s.locked, o)
+		return
+	}
+	s.observe(o, outcome)
+	s.add(outcome)
 }
 
 // logProgress logs how far the pass is, each logEvery.

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// newsTime is how long a turn asks for news at most. olderTime is when it asks for no older orders any more, and retryTime is how long it asks
-	// for orders whose rest has ended at least.
-	newsTime  = turnTime / 2
-	olderTime = turnTime / 10 * 9
-	retryTime = turnTime / 10
+	// newsTime is how long a turn asks for news at most. olderTime is when it asks for no older orders any more, and olderShare how long it asks
+	// for them at least.
+	newsTime   = turnTime / 2
+	olderTime  = turnTime / 10 * 9
+	olderShare = turnTime / 5 * 2
 	// newsBack is by how much the news of a turn reach behind the cutoff of the last one: transactions commit out of order.
 	newsBack = 15 * time.Second
 	// newHolderBack is how far the first news of a process reach back: the holder before may have asked for none since a turn before it was killed.
@@ -47,15 +47,13 @@ func (t *turn) run(ctx context.Context) error {
 	err := t.begin(ctx)
 	if err == nil {
 		t.compareClocks(ctx)
+		t.startSlowLane(ctx)
 	}
 	if err == nil && !t.quiet {
-		err = t.askNews(ctx)
+		err = t.closeRecent(ctx)
 	}
 	if err == nil && !t.quiet {
-		err = t.askOlder(ctx)
-	}
-	if err == nil {
-		err = t.askRested(ctx)
+		err = t.closeOlder(ctx)
 	}
 	paused := errors.Is(err, orderclose.ErrPaused)
 	if paused || t.quiet { // nothing waits for the loop, and a pass has ended
@@ -71,7 +69,7 @@ func (t *turn) run(ctx context.Context) error {
 func (t *turn) begin(ctx context.Context) error {
 	var b overdue.Begin
 	at := time.Now().Add(t.ahead + Grace) // after the cutoff. If a clock was set, the next pass finds the orders between
-	err := t.calls.call(ctx, "the read of the clock and the pauses", func(ctx context.Context) (err error) {
+	err := t.calls.call(ctx, "the read of the clock and the pauses", callTimeout, func(ctx context.Context) (err error) {
 		b, err = t.o.Reader.BeginTurn(ctx, at)
 		return err
 	})
@@ -103,8 +101,8 @@ func newsSince(last, cutoff time.Time) time.Time {
 	return cutoff.Add(-newsBack)
 }
 
-// askNews asks for the orders that came due since the last turn, the newest first, in half of the turn at most. What it leaves is older.
-func (t *turn) askNews(ctx context.Context) error {
+// closeRecent asks for the orders that came due since the last turn, the newest first, in half of the turn at most. What it leaves is older.
+func (t *turn) closeRecent(ctx context.Context) error {
 	since := newsSince(t.newsUpTo, t.cutoff)
 	_, forward := t.o.Reader.(pager)
 	w := overdue.Window{After: orderclose.Order{Due: since}, To: t.cutoff, Newest: !forward}
@@ -122,7 +120,7 @@ func (t *turn) askNews(ctx context.Context) error {
 			return nil
 		}
 		t.newsUpTo = t.cutoff
-		left, err = t.ask(ctx, kindNews, t.untried(found, false), newsTime)
+		left, err = t.ask(ctx, t.untried(found, false), newsTime)
 		for _, o := range left {
 			t.leave(o.Due)
 		}
@@ -145,20 +143,21 @@ func (t *turn) leave(due time.Time) {
 	}
 }
 
-// askOlder asks for older orders that were never tried, the oldest first, from the position of the pass.
-func (t *turn) askOlder(ctx context.Context) error {
+// closeOlder asks for older orders that were never tried, the oldest first, from the position of the pass.
+func (t *turn) closeOlder(ctx context.Context) error {
 	if t.pass.begins(time.Now(), t.cutoff, t.hour.begin, !t.skipped.IsZero()) {
 		t.pass, t.skipped = beginPass(t.pass, t.now, t.cutoff, t.skipped), time.Time{}
 	}
-	for t.pass.running && t.before(olderTime) {
-		found, position, more, err := t.readPass(ctx, olderTime)
+	until := max(olderTime, time.Since(t.began)+olderShare)
+	for t.pass.running && t.before(until) {
+		found, position, more, err := t.readPass(ctx, until)
 		if err != nil {
 			t.left = true
 			return notSlow(err)
 		}
-		left, err := t.ask(ctx, kindOlder, t.untried(found, true), olderTime)
+		left, err := t.ask(ctx, t.untried(found, true), until)
 		if len(left) > 0 {
-			t.pass.stopAt(found, left[0]) //mutant:unreached-waits-for-pass
+			t.pass.stopAt(found, left[0])
 			t.left = true
 			return err
 		}
@@ -173,13 +172,20 @@ func (t *turn) askOlder(ctx context.Context) error {
 	return nil
 }
 
-// askRested asks for the orders whose rest has ended, in the order of the ends, for what is left of the turn. That is retryTime at least, and
-// what the rate needs for two pages.
-func (t *turn) askRested(ctx context.Context) error {
-	wait := time.Duration(float64(t.pages.limiter.Burst()) / float64(t.pages.limiter.Limit()) * float64(time.Second))
-	until := max(turnTime, time.Since(t.began)+retryTime+wait) //mutant:no-time-for-retries
-	_, err := t.ask(ctx, kindRested, t.unpaused(t.rests.ended(time.Now())), until)
-	return err
+// startSlowLane lets the slow lane take the orders whose rest has ended, also after this turn.
+func (t *turn) startSlowLane(ctx context.Context) {
+	t.takeNotes(ctx)
+	all, skip := t.rests.ended(time.Now())
+	inLane := func(o orderclose.Order) bool { return t.lanes.has(o.ID) }
+	t.lanes.offer(slices.DeleteFunc(t.unpaused(all), inLane), slices.DeleteFunc(t.unpaused(skip), inLane)) //mutant:no-retries
+	t.lanes.search.Start(ctx)
+}
+
+// takeNotes notes the results of the slow lane.
+func (t *turn) takeNotes(ctx context.Context) {
+	for _, r := range t.lanes.noted() {
+		t.settle(ctx, r)
+	}
 }
 
 // unpaused returns the orders whose category is not paused.
@@ -191,7 +197,7 @@ func (t *turn) unpaused(orders []orderclose.Order) []orderclose.Order {
 func (t *turn) untried(orders []orderclose.Order, older bool) (untried []orderclose.Order) {
 	now, full := time.Now(), older && t.rests.full()
 	for _, o := range t.unpaused(orders) {
-		if !t.rests.has(o.ID, now) && (!full || t.pass.hasTurn(o.ID)) { //mutant:rests-ignored
+		if !t.rests.has(o.ID, now) && !t.lanes.has(o.ID) && (!full || t.pass.hasTurn(o.ID)) { //mutant:rests-ignored
 			untried = append(untried, o)
 		}
 	}
@@ -199,39 +205,45 @@ func (t *turn) untried(orders []orderclose.Order, older bool) (untried []ordercl
 }
 
 // ask asks for orders in pages, and begins no page after the time until of the turn. It returns the orders that it has not asked for, in their order.
-func (t *turn) ask(ctx context.Context, k kind, orders []orderclose.Order, until time.Duration) (left []orderclose.Order, err error) {
+func (t *turn) ask(ctx context.Context, orders []orderclose.Order, until time.Duration) (left []orderclose.Order, err error) {
 	for len(orders) > 0 && err == nil && t.before(until) {
-		results := t.pages.close(ctx, k, orders, until-time.Since(t.began))
+		results := t.lanes.close(ctx, orders, t.began.Add(until))
 		if len(results) == 0 {
 			break
 		}
 		for _, r := range results {
 			orders = orders[len(r.orders):]
-			unasked, failed := t.settle(ctx, r)
-			left, err = append(left, unasked...), cmp.Or(err, failed)
+			if r.err != nil && (ctx.Err() != nil || errors.Is(r.err, orderclose.ErrNoOrderAtFault)) {
+				left, err = append(left, r.orders...), cmp.Or(err, r.err)
+			} else if r.err == nil || len(r.orders) == 1 || !t.lanes.give(r.orders) {
+				t.settle(ctx, r)
+			}
 		}
+		t.lanes.search.Start(ctx)
 	}
 	return append(left, orders...), cmp.Or(err, ctx.Err())
 }
 
-// settle notes the outcomes of a page. It returns the orders that were not asked for, because a search did not reach them or nothing can be
-// closed now.
-func (t *turn) settle(ctx context.Context, r result) (unasked []orderclose.Order, err error) {
-	verdict, err := t.silent(ctx, r)
-	if err != nil {
-		return r.orders, err
-	}
+// settle notes the result of a call.
+func (t *turn) settle(_ context.Context, r tried) {
 	for i, o := range r.orders {
-		switch outcome := r.outcomes[i]; {
-		case outcome.Verdict != "":
-			t.decided(o, outcome)
-		case verdict != "":
-			t.decided(o, orderclose.Outcome{OrderID: o.ID, Verdict: verdict, Err: r.err})
-		default:
-			unasked = append(unasked, o)
+		if r.err != nil {
+			t.failed(o, len(r.orders) == 1, r.err)
+		} else {
+			t.decided(o, r.outcomes[i])
 		}
 	}
-	return unasked, nil
+}
+
+// failed notes that a call with an order failed.
+func (t *turn) failed(o orderclose.Order, alone bool, err error) {
+	t.lastErr = err
+	outcome := failure(o, err)
+	t.observe(o, outcome)
+	if before := t.rests.failedWith(o, alone, t.lanes.succeeded(), time.Now()); !before {
+		t.count(overdue.Counts{NotClosed: 1})
+		t.note(outcome)
+	}
 }
 
 // decided notes the verdict on one order.

@@ -115,6 +115,9 @@ func (s *Store) Failing() (since time.Time, cause string) { return s.endpoint.Fa
 // MaxBatch returns the maximum of orders in one request.
 func (s *Store) MaxBatch() int { return s.o.Batch }
 
+// LimitsItself says that a request has a time limit from the durations of earlier ones.
+func (s *Store) LimitsItself() bool { return true }
+
 // distinct returns one request for each order: of several the one with the latest due
 // time, which cannot close the order early.
 func distinct(requests []orderclose.CloseRequest) []orderclose.CloseRequest {

@@ -154,6 +154,9 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 // Probe checks whether the store works, if the Store can check: see closer.Store.
 func (a *CheckedStore) Probe(ctx context.Context) error { return bisect.Probe(ctx, a.o.Store) }
 
+// LimitsItself says that a question to the provider has a time limit of its own.
+func (*CheckedStore) LimitsItself() bool { return true }
+
 // MaxBatch returns how many orders the store accepts in one call now: see closer.Store.
 func (a *CheckedStore) MaxBatch() int { return bisect.MaxBatch(a.o.Store) }
 
@@ -179,7 +182,7 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 		ctx = bisect.Alone(ctx)
 	}
 	var got []Answer
-	err := a.endpoint.Do(ctx, func(ctx context.Context) error {
+	err := a.endpoint.Do(bisect.Fresh(ctx), func(ctx context.Context) error {
 		return retry.Catch(func() (err error) {
 			got, err = a.call(ctx, ids)
 			return err

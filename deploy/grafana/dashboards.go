@@ -56,7 +56,7 @@ func overview() dashboard {
 				stat("2 Compensator", "s", "The compensator is late",
 					"For how long an order may be overdue that the compensator has not tried to close.",
 					"below 30 s.",
-					query{"Late", "clamp_min(" + since("", "orderclose_compensator_unasked_since_timestamp_seconds", everywhere) + ", 0)"}).redFrom(120),
+					query{"Late", "clamp_min(" + since("", "orderclose_compensator_untried_since_timestamp_seconds", everywhere) + ", 0)"}).redFrom(120),
 				stat("2 Lost by Kafka", "short", "The log has lost records",
 					"Records that were gone before they were read, in the time range: by retention, by a log that lost its end, or by a topic that was recreated.",
 					"0. The compensator closes the orders within half a minute.",

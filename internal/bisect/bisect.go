@@ -7,6 +7,7 @@
 //	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash
 //	search.go    the halving of a batch
+//	lane.go      Lane and Limits: the search of the compensator, beside its turns
 package bisect
 
 import (
@@ -53,6 +54,9 @@ type Wrapped struct{ Store }
 // Probe implements Prober.
 func (w Wrapped) Probe(ctx context.Context) error { return Probe(ctx, w.Store) }
 
+// LimitsItself reports whether the Store limits the time of its calls.
+func (w Wrapped) LimitsItself() bool { return LimitsItself(w.Store) }
+
 // MaxBatch returns how many orders the Store accepts in one call; 0 means any number.
 func (w Wrapped) MaxBatch() int { return MaxBatch(w.Store) }
 
@@ -66,6 +70,30 @@ func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, 
 // IsAlone reports whether a call decides whether its one order is at fault. It should get the
 // longest timeout: only then can a timeout be the order's fault.
 func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
+
+// searchKey is the context key of Searching.
+type searchKey struct{}
+
+// Searching returns the context of a call of a Lane. Its failure must not count as one of the store, so it opens no circuit breaker. With alone it
+// gets the longest time limit, too.
+func Searching(ctx context.Context, alone bool) context.Context {
+	if alone {
+		ctx = Alone(ctx)
+	}
+	return context.WithValue(ctx, searchKey{}, true)
+}
+
+// IsSearching reports whether a call is one of a Lane.
+func IsSearching(ctx context.Context) bool { return ctx.Value(searchKey{}) == true }
+
+// Fresh returns the context of a call whose failure counts, whatever its caller searches: a question to a payment provider is one of its own.
+func Fresh(ctx context.Context) context.Context { return context.WithValue(ctx, searchKey{}, false) }
+
+// LimitsItself reports whether a store limits the time of its calls: a service by the durations of earlier calls, or a payment provider.
+func LimitsItself(s Store) bool {
+	l, ok := s.(interface{ LimitsItself() bool })
+	return ok && l.LimitsItself()
+}
 
 // Fault is the error of an order that cannot be closed, with its cause. Culprits puts the cause into the Outcome of the order.
 type Fault struct {

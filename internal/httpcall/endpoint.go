@@ -98,7 +98,7 @@ func NewEndpoint(name string, m Metrics) *Endpoint {
 		// An error response other than ErrUnavailable still shows that the service
 		// works.
 		IsSuccessful:  func(err error) bool { return !errors.Is(err, orderclose.ErrUnavailable) },
-		IsExcluded:    func(err error) bool { return errors.Is(err, errGivenUp) },
+		IsExcluded:    func(err error) bool { return errors.Is(err, errGivenUp) || errors.Is(err, errSearching) },
 		OnStateChange: func(_ string, _, to gobreaker.State) { m.Breaker(name, breakerStates[to]) },
 	})
 	m.Breaker(name, BreakerClosed)
@@ -116,6 +116,9 @@ func (e *Endpoint) Limit() time.Duration {
 // errGivenUp marks a call whose caller did not wait for its end. Such a call says
 // nothing about the service.
 var errGivenUp = errors.New("the caller gave up")
+
+// errSearching marks a call that failed while the orders at fault were searched. It opens no breaker, because the calls beside it are for other orders.
+var errSearching = errors.New("searching for the orders at fault")
 
 // Do calls f with a context that ends at the timeout, and returns the error of f. f
 // must return soon after its context has ended. An error of f that wraps
@@ -175,7 +178,7 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 				w.AddTimeout(limit)
 			}
 		})
-		return err
+		return searched(ctx, err)
 	}
 	if asked, ok := errors.AsType[interface {
 		error
@@ -184,6 +187,14 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 		e.pause(asked.RetryAfter())
 	}
 	e.record(ResultFailed, took, err, func(*AdaptiveTimeout) {}) // the duration of an error response says nothing about the duration of a good one
+	return searched(ctx, err)
+}
+
+// searched marks the error of a call that searches for orders at fault.
+func searched(ctx context.Context, err error) error {
+	if bisect.IsSearching(ctx) {
+		return fmt.Errorf("%w: %w", errSearching, err)
+	}
 	return err
 }
 

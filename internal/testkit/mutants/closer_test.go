@@ -5,7 +5,7 @@ var closerMutants = []mutant{
 	{"replay-counts-late", "a replay counts as a late close of the pipeline", changes{{"copies", "Closes"}},
 		"closer", "TestCloser_CopiesHaveALatenessOfTheirOwn", "replay: 0 closed"},
 	{"commit-before-close", "the closer commits before the close",
-		changes{{"for", "for _, e := range batch { h.loop.Done(e.message.Offset) }; h.loop.Commit(); for"}},
+		changes{{"for", "for _, e := range batch { h.loop.Done(e.raw.Offset) }; h.loop.Commit(); for"}},
 		"closer", "TestCloser_CommitsNothingWhileTheDatabaseIsDown", "want nothing"},
 	{"lock-wait-blocks", "transactions that wait for a lock keep all others waiting", changes{{"!g.slow", "true"}},
 		"closer", "TestBatcher_RunsMoreThanTwoTransactionsOnlyIfSomeAreSlow", "want all 4 workers"},
