@@ -267,7 +267,7 @@ func TestCancel_LeavesThePaymentsOfExcludedOrdersAlone(t *testing.T) {
 		ID:     mapping.Key{Column: "no"},
 		Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
-		Where:  []mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("ours")}},
+		Where:  []mapping.Condition{mapping.Is("tenant", mapping.TextValue("ours"))},
 	}}))(t)
 	t.Cleanup(func() { db.Close() })
 	must.Get(db.DB().ExecContext(t.Context(), "CREATE TABLE t_order (no TEXT PRIMARY KEY, status INTEGER, due INTEGER, tenant TEXT)"))(t)

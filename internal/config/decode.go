@@ -22,7 +22,7 @@ import (
 //	          around it. A field without the tag has no key.
 //	short     a single value in place of the section is the value of this key
 //	one       a single entry may stand in place of the list
-//	keyed     a list of pairs is written as keys with values; keyed:"conditions" allows null and fractions too
+//	keyed     a list of pairs is written as keys with values; keyed:"conditions" allows null, fractions, lists and not too
 //	none      the word none may stand in place of the value, which must not be empty
 //	min, max  of a whole number
 //	enum      the words that are allowed, with spaces between them
@@ -141,6 +141,10 @@ func (r *reader) entries(path string, n *yaml.Node, each func(path, name string,
 func (r *reader) value(path string, n *yaml.Node, f field) {
 	r.at[path] = n
 	v := resolveAlias(n)
+	if to, is := f.value.Addr().Interface().(*mapping.Values); is {
+		r.anyOf(path, n, to, f.tag)
+		return
+	}
 	_, none := f.tag.Lookup("none")
 	switch s := scalarOf(f); {
 	case s != nil:
@@ -157,6 +161,27 @@ func (r *reader) value(path string, n *yaml.Node, f field) {
 		r.table(path, n, f)
 	default:
 		r.list(path, n, f)
+	}
+}
+
+// anyOf reads what a condition accepts: a constant, a list of constants, or {not: …} with one of the two.
+func (r *reader) anyOf(path string, n *yaml.Node, to *mapping.Values, tag reflect.StructTag) {
+	v := resolveAlias(n)
+	if v.Kind == yaml.MappingNode && len(v.Content) == 2 && v.Content[0].Value == "not" {
+		to.Not, n = true, v.Content[1]
+		v = resolveAlias(n)
+	}
+	list := []*yaml.Node{n}
+	if v.Kind == yaml.SequenceNode {
+		list = v.Content
+	}
+	if len(list) == 0 {
+		r.refuse(path, n, "the list is empty", "list the values, or remove the key")
+	}
+	for _, n := range list {
+		var one mapping.Value
+		r.value(path, n, field{"", reflect.ValueOf(&one).Elem(), tag})
+		to.Any = append(to.Any, one)
 	}
 }
 

@@ -141,10 +141,12 @@ func schemaOf(f field) (all schema) {
 		return anyOf(duration, schema{"const": "never"})
 	case word:
 		return scalar
+	case mapping.Values:
+		one := schema{"type": []string{"string", "number", "null"}}
+		list := schema{"type": "array", "items": one, "minItems": 1}
+		return anyOf(one, list, schema{"type": "object", "additionalProperties": false, "required": []string{"not"},
+			"properties": schema{"not": anyOf(one, list)}})
 	case mapping.Value:
-		if f.tag.Get("keyed") != "" {
-			return schema{"type": []string{"string", "number", "null"}}
-		}
 		return scalar
 	case bool:
 		return schema{"type": "boolean"}

@@ -61,7 +61,7 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Event:        "order.gone",
 		Set:          []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(3)}, {Column: "closed_by", Value: mapping.TextValue("timeout")}},
 		SetPaid:      []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}},
-		Where:        []mapping.ColumnValue{{Column: "hidden", Value: mapping.IntValue(0)}, {Column: "deleted_at"}},
+		Where:        []mapping.Condition{mapping.Is("hidden", mapping.IntValue(0)), mapping.Is("deleted_at", mapping.Value{})},
 		OnClose:      []string{"UPDATE coupons SET used = 0 WHERE order_no IN ({ids})"},
 		EventColumns: []string{"buyer", "total"},
 		NotBefore:    time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC),
@@ -91,7 +91,9 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"reason: 3", "reason: 3.5", `15:17: orders.set.reason: "3.5" is not a constant; write a whole number, or text in quotes`},
 		{"reason: 3", "state: 3", `15:16: orders.set.state: column shop.orders_{yyyyMM}.state is mapped as the order's status and as a constant of a closed order: ` +
 			`a close writes a constant to it, which destroys the order's status; map the column that holds a constant of a closed order, or remove set.state`},
-		{"hidden: 0", "hidden: [0]", `17:19: orders.where.hidden: want a constant, found a list; write a whole number, or text in quotes`},
+		{"hidden: 0", "hidden: []", `17:19: orders.where.hidden: the list is empty; list the values, or remove the key`},
+		{"hidden: 0", "hidden: [0, [1]]", `17:23: orders.where.hidden: want a constant, found a list; write a whole number, or text in quotes`},
+		{"hidden: 0", "hidden: {only: 0}", `17:19: orders.where.hidden: want a constant, found keys with values; write a whole number, or text in quotes`},
 		{"hidden: 0", "reason: 0", `15:17: orders.set.reason: column shop.orders_{yyyyMM}.reason is mapped as a condition of a close and as a constant of a closed ` +
 			`order: a close writes a constant to it, which destroys a condition of a close; map the column that holds a constant of a closed ` +
 			`order, or remove set.reason`},
@@ -168,7 +170,7 @@ orders:
   status: {column: state, from: 1, to: 9}
   due: {column: deadline, type: datetime, zone: "+08:00", precision: s}
 `
-	const rest = `  items: {table: l, order: o, sku: s, quantity: n, location: shed, where: {deleted: 0, price: 0.10, gone: null}}
+	const rest = `  items: {table: l, order: o, sku: s, quantity: n, location: shed, where: {deleted: [0, null], price: 0.10, gone: null, kind: {not: [gift, 3]}}}
   stock:
     - {table: st, sku: {column: sku, type: uuid_binary}, location: {column: shed, type: integer}, available: free, lock: [rev, {column: at, type: unix_s}]}
     - {table: p, sku: id, line: product, available: total}
@@ -190,8 +192,9 @@ orders:
 			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1),
 				To: mapping.IntValue(9)}, Due: due,
 			Items: &mapping.Items{Table: "l", Order: "o", SKU: "s", Quantity: "n", Location: "shed",
-				Where: []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)},
-					{Column: "price", Value: mapping.Value{Text: "0.10", Number: true}}, {Column: "gone"}}},
+				Where: []mapping.Condition{{Column: "deleted", Values: mapping.Values{Any: []mapping.Value{mapping.IntValue(0), {}}}},
+					mapping.Is("price", mapping.Value{Text: "0.10", Number: true}), mapping.Is("gone", mapping.Value{}),
+					{Column: "kind", Values: mapping.Values{Any: []mapping.Value{mapping.TextValue("gift"), mapping.IntValue(3)}, Not: true}}}},
 			Stock: []*mapping.Stock{{Table: "st", SKU: binary, Location: mapping.Key{Column: "shed", Type: mapping.Integer}, Available: "free",
 				Version: "rev", Lock: &mapping.TimeColumn{Column: "at", Type: mapping.UnixSeconds}},
 				{Table: "p", SKU: mapping.Key{Column: "id"}, Line: "product", Available: "total"}},

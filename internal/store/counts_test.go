@@ -17,7 +17,7 @@ import (
 )
 
 // hiddenShop returns a mapping of the table that openHidden creates.
-func hiddenShop(where ...mapping.ColumnValue) *mapping.Mapping {
+func hiddenShop(where ...mapping.Condition) *mapping.Mapping {
 	return &mapping.Mapping{
 		Orders: "t_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
 		Status: mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
@@ -46,13 +46,13 @@ func TestMySQL_CountOrders(t *testing.T) {
 		dsn := ownDatabase(t)
 		farthest := texts(t, openHidden(t, dsn), "SELECT CAST(MAX(pay_deadline) - INTERVAL 8 HOUR AS CHAR) FROM t_order WHERE state = 0")
 		for _, c := range []struct {
-			where []mapping.ColumnValue
+			where []mapping.Condition
 			first time.Duration // Mapping.NotBefore, from now
 			want  store.OrderCounts
 		}{
 			{nil, 0, store.OrderCounts{From: 6, To: 2, Overdue: 3, Waiting: 2, Never: 1}},
 			{nil, -time.Hour, store.OrderCounts{From: 6, To: 2, Overdue: 2, Waiting: 2, Excluded: 1, Never: 1}},
-			{[]mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("main")}}, 0, store.OrderCounts{From: 6, To: 2, Excluded: 5, Never: 1}},
+			{[]mapping.Condition{mapping.Is("tenant", mapping.TextValue("main"))}, 0, store.OrderCounts{From: 6, To: 2, Excluded: 5, Never: 1}},
 		} {
 			m := hiddenShop(c.where...)
 			if c.first != 0 {
@@ -137,7 +137,7 @@ func TestCountOrders_EachUnpaidOrderIsInOneNumber(t *testing.T) {
 					}
 				}
 			}
-			m.Where = []mapping.ColumnValue{{Column: "tenant", Value: mapping.TextValue("Main")}}
+			m.Where = []mapping.Condition{mapping.Is("tenant", mapping.TextValue("Main"))}
 			got := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).CountOrders(t.Context()))(t)
 			got.At, got.Oldest, got.Farthest, got.Before2000 = time.Time{}, time.Time{}, time.Time{}, 0
 			expect.Equal(t, got, want, "%s as %s", c.sql, c.due.Type)
@@ -150,7 +150,7 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		dsn := ownDatabase(t)
 		admin := openHidden(t, dsn)
-		m := hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue("Main")})
+		m := hiddenShop(mapping.Is("tenant", mapping.TextValue("Main")))
 		m.DueIndex = "k" // most of this small table is overdue
 		s := open(t, store.Options{DSN: dsn, MaxOpenConns: 1, Orders: m})
 		reads := func() (orders []orderclose.Order, more bool, rows int) {
@@ -187,9 +187,9 @@ func TestEvidence_IsOfOrdersThatAreNotExcluded(t *testing.T) {
 			exec(t, s.DB(), fmt.Sprintf("INSERT INTO t_order (id, state, due, paid, pay_time) VALUES (%d, 0, %d, %d, %d)", i+1, i+1, paid, 1000*paid))
 		}
 		for _, c := range []struct {
-			where []mapping.ColumnValue
+			where []mapping.Condition
 			want  store.PaidSample
-		}{{nil, store.PaidSample{Orders: 100, Paid: 99}}, {[]mapping.ColumnValue{{Column: "paid", Value: mapping.IntValue(0)}}, store.PaidSample{Orders: 3}}} {
+		}{{nil, store.PaidSample{Orders: 100, Paid: 99}}, {[]mapping.Condition{mapping.Is("paid", mapping.IntValue(0))}, store.PaidSample{Orders: 3}}} {
 			m.Where = c.where
 			e := must.Get(open(t, store.Options{DSN: dsn, Orders: m}).Evidence(t.Context()))(t)
 			expect.That(t, e.PaidColumn == "pay_time" && e.FromSample == c.want, "where %v: %+v", c.where, e)
@@ -209,11 +209,11 @@ func TestMySQL_HintsSayThatEveryOrderIsExcluded(t *testing.T) {
 		admin := openHidden(t, dsn)
 		const excluded = "orders.where or orders.not_before excludes every unpaid order"
 		for tenant, want := range map[string]bool{"Main": false, "main": true} {
-			got := hintsOf(t, dsn, hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue(tenant)}))
+			got := hintsOf(t, dsn, hiddenShop(mapping.Is("tenant", mapping.TextValue(tenant))))
 			expect.That(t, strings.Contains(got, excluded) == want, "where tenant = %s: %s", tenant, got)
 		}
 		exec(t, admin.DB(), "DELETE FROM t_order WHERE state = 0")
-		got := hintsOf(t, dsn, hiddenShop(mapping.ColumnValue{Column: "tenant", Value: mapping.TextValue("main")}))
+		got := hintsOf(t, dsn, hiddenShop(mapping.Is("tenant", mapping.TextValue("main"))))
 		expect.That(t, !strings.Contains(got, excluded), "without unpaid orders: %s", got)
 	})
 }

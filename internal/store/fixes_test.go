@@ -4,8 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
@@ -71,4 +75,62 @@ func fixesWork(t *testing.T) {
 			must.That(t, (said == "") == (c.says == "") && strings.Contains(said, c.says), "%s, want %q", said, c.says)
 		})
 	}
+}
+
+// The statement for a creation time with ON UPDATE keeps all else of the column: on a table with rows, an order that is inserted afterwards without it is due
+// after the delay.
+func TestMySQL_AColumnWithoutOnUpdateKeepsItsDefault(t *testing.T) { eachServer(t, withoutOnUpdate) }
+
+func withoutOnUpdate(t *testing.T) {
+	for _, definition := range []string{
+		"TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP",
+		"TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT 'when it''s \"placed\" DEFAULT NULL'",
+		"TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)",
+		"DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT '下单时间'",
+		"DATETIME(6) DEFAULT NOW(6) ON UPDATE NOW(6)",
+	} {
+		t.Run(definition, func(t *testing.T) {
+			m := *spelling
+			m.Items, m.Stock = nil, nil
+			m.Due = mapping.TimeColumn{Column: "due", Type: mapping.Timestamp, Precision: mapping.Seconds}
+			if strings.HasPrefix(definition, "DATETIME") {
+				m.Due.Type, m.Due.Zone = mapping.DateTime, "UTC"
+			}
+			switch {
+			case strings.Contains(definition, "(3)"):
+				m.Due.Precision = mapping.Millis
+			case strings.Contains(definition, "(6)"):
+				m.Due.Precision = mapping.Micros
+			}
+			m.ByRule, m.Created = true, &m.Due
+			s := open(t, store.Options{DSN: ownDatabase(t), Orders: &m})
+			exec(t, s.DB(), "CREATE TABLE o (no VARCHAR(20) PRIMARY KEY, status INT NOT NULL, due "+definition+", KEY (status, due, no))")
+			exec(t, s.DB(), "INSERT INTO o (no, status, due) VALUES ('1', 0, '2026-01-01 10:00:00'), ('2', 1, '2026-01-02 10:00:00')")
+			wrong, refused := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
+			must.That(t, refused && len(wrong.Problems) == 1, "%v", wrong)
+			_, statement, found := strings.Cut(wrong.Problems[0].Fix, ", or: ")
+			must.That(t, found, "%s", wrong.Problems[0].Fix)
+			comment := "SELECT GROUP_CONCAT(column_comment, is_nullable) FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = 'due'"
+			before := scalar(t, s, comment)
+			exec(t, s.DB(), statement)
+			expect.Equal(t, scalar(t, s, comment), before, "the comment, and whether it takes NULL, after %s", statement)
+			must.Do(t, s.Migrate(t.Context()))
+			s.UseDelays(orderclose.Delays{Default: 30 * time.Minute})
+			must.Do(t, s.RecordDelays(t.Context()))
+			exec(t, s.DB(), "INSERT INTO o (no, status) VALUES ('3', 0)")
+			exec(t, s.DB(), "UPDATE o SET status = 0 WHERE no = '2'")
+			for after, want := range map[time.Duration]string{0: "1 2", 31 * time.Minute: "1 2 3"} {
+				got := ""
+				for _, o := range must.Get(s.Overdue(t.Context(), must.Get(s.Now(t.Context()))(t).Add(after), orderclose.Order{}, 10))(t) {
+					got += " " + o.ID
+				}
+				expect.Equal(t, strings.TrimSpace(got), want, "overdue in %v", after)
+			}
+		})
+	}
+}
+
+func scalar(t *testing.T, s *store.Store, query string) (text string) {
+	must.Do(t, s.DB().QueryRowContext(t.Context(), query).Scan(&text))
+	return text
 }

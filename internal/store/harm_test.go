@@ -78,7 +78,7 @@ func harmIsRefused(t *testing.T) {
 		}, "closed_at[1].column: t_order.placed has the present moment as its default"},
 		{func(m *mapping.Mapping) { m.Lock = moment("shut") }, "lock.column: t_order.shut is a generated column"},
 		{func(m *mapping.Mapping) { m.Lock = moment("touched") }, "lock.type: t_order.touched is timestamp"},
-		{func(m *mapping.Mapping) { m.Items.Where = []mapping.ColumnValue{{Column: "id"}} }, "items.where.id: t_order_line.id is bigint"},
+		{func(m *mapping.Mapping) { m.Items.Where = []mapping.Condition{mapping.Is("id", mapping.Value{})} }, "items.where.id: t_order_line.id is bigint"},
 		{func(m *mapping.Mapping) {
 			m.Items.Location, m.Stock[0].Location = "id", mapping.Key{Column: "id", Type: mapping.Integer}
 		}, "stock.sku.index: no unique index PRIMARY on goods_id and id alone"},

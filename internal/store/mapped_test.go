@@ -56,7 +56,8 @@ func withConstants(shop storetest.Shop) storetest.Shop {
 	m.Status.Paid = []mapping.Value{shop.Paid}
 	m.Set = []mapping.ColumnValue{{Column: "closed_by", Value: mapping.TextValue("timeout")}, {Column: "reason", Value: mapping.IntValue(3)}}
 	m.SetPaid = []mapping.ColumnValue{{Column: "reason", Value: mapping.IntValue(7)}}
-	m.Where = []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}, {Column: "hidden"}}
+	m.Where = []mapping.Condition{{Column: "deleted", Values: mapping.Values{Any: []mapping.Value{mapping.IntValue(0), {}}}},
+		{Column: "hidden", Values: mapping.Values{Any: []mapping.Value{mapping.IntValue(77), mapping.IntValue(78)}, Not: true}}}
 	m.OnClose = []string{
 		"UPDATE coupons SET used = 0 WHERE order_id IN ({ids}) AND used = 1",
 		"INSERT INTO close_log (order_id, buyer) SELECT id, user_id FROM t_order WHERE id IN ({ids})",

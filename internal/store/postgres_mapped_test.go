@@ -195,7 +195,7 @@ func TestPostgres_APartialIndexServesThePages(t *testing.T) {
 func aPartialIndexServesThePages(t *testing.T) {
 	shop := postgresShops(t)[0]
 	m := *shop.Mapping
-	m.Where = []mapping.ColumnValue{{Column: "hidden", Value: mapping.TextValue("false")}}
+	m.Where = []mapping.Condition{mapping.Is("hidden", mapping.TextValue("false"))}
 	shop.Mapping = &m
 	s := openShop(t, ownDatabase(t), shop)
 	must.Do(t, s.CheckMapping(t.Context()))

@@ -22,7 +22,7 @@ func litemall() *mapping.Mapping {
 		Status:  mapping.Status{Column: "order_status", From: mapping.IntValue(101), To: mapping.IntValue(103)},
 		Due:     mapping.TimeColumn{Column: "pay_deadline", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
 		Created: &mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
-		Where:   []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}}, Category: "kind",
+		Where:   []mapping.Condition{mapping.Is("deleted", mapping.IntValue(0))}, Category: "kind",
 	}
 }
 

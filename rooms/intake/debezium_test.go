@@ -148,7 +148,7 @@ func (c connector) check(t *testing.T, values []string) {
 			m := &mapping.Mapping{
 				Orders: "shop.orders", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Due: column, Category: "kind",
 				Status: mapping.Status{Column: "state", From: mapping.TextValue("unpaid"), To: mapping.TextValue("closed")},
-				Where:  []mapping.ColumnValue{{Column: "hidden", Value: mapping.IntValue(0)}},
+				Where:  []mapping.Condition{mapping.Is("hidden", mapping.IntValue(0))},
 			}
 			if binaryID {
 				m.ID = mapping.Key{Column: "number", Type: mapping.UUIDBinary}

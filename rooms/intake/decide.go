@@ -73,7 +73,7 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 		return o, notUnpaid, nil
 	}
 	for _, w := range r.m.Where {
-		if !c.row.is(w.Column, w.Value) {
+		if !c.row.meets(w) {
 			return o, excluded, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,12 @@ func (r row) is(column string, v mapping.Value) bool {
 		return err == nil && is == want
 	}
 	return strings.EqualFold(strings.TrimRight(text, " "), v.Text) // a CHAR(n) of PostgreSQL ends with blanks
+}
+
+// meets reports whether a row meets a condition. A column that the row does not have may have any value.
+func (r row) meets(w mapping.Condition) bool {
+	_, has := r[w.Column]
+	return !has || slices.ContainsFunc(w.Any, func(v mapping.Value) bool { return r.is(w.Column, v) }) != w.Not
 }
 
 // id returns the id of a row as text. A BINARY(16) with a UUID comes in Base64, or in hexadecimal digits. Zeros

@@ -194,13 +194,17 @@ func (c *checker) timeColumn(path string, m *TimeColumn) {
 }
 
 func (c *checker) constants(m *Mapping) {
-	var ofLines []ColumnValue
-	if m.Items != nil {
-		ofLines = m.Items.Where
-	}
-	for i, columns := range [][]ColumnValue{m.Set, m.SetPaid, m.Where, ofLines} {
+	for i, columns := range [][]ColumnValue{m.Set, m.SetPaid} {
 		for _, v := range columns {
-			c.name([]string{"set.", "set_paid.", "where.", "items.where."}[i]+v.Column, v.Column)
+			c.name([]string{"set.", "set_paid."}[i]+v.Column, v.Column)
+		}
+	}
+	for _, w := range m.Where {
+		c.name("where."+w.Column, w.Column)
+	}
+	if m.Items != nil {
+		for _, w := range m.Items.Where {
+			c.name("items.where."+w.Column, w.Column)
 		}
 	}
 	if m.NotBefore.Nanosecond() != 0 {

@@ -52,8 +52,8 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Set = []ColumnValue{{"a`b", IntValue(1)}} }, "set.a`b: "},
 		{func(m *Mapping) { m.Set = []ColumnValue{{"STATE", IntValue(1)}} }, "set.STATE: mapped as the order's status"},
 		{func(m *Mapping) { m.Status.Paid, m.SetPaid = nil, []ColumnValue{{"channel", IntValue(1)}} }, "set_paid: no paid status"},
-		{func(m *Mapping) { m.Where = []ColumnValue{{"state", TextValue("WAIT_PAY")}} }, "where.state: mapped as the order's status"},
-		{func(m *Mapping) { m.Where = []ColumnValue{{"a b", IntValue(0)}} }, "where.a b: "},
+		{func(m *Mapping) { m.Where = []Condition{Is("state", TextValue("WAIT_PAY"))} }, "where.state: mapped as the order's status"},
+		{func(m *Mapping) { m.Where = []Condition{Is("a b", IntValue(0))} }, "where.a b: "},
 		{func(m *Mapping) { m.NotBefore = time.Unix(1, 1) }, "not_before: has a fraction of a second"},
 		{func(m *Mapping) { m.OnClose = []string{"UPDATE t SET a = 1 WHERE id = 1"} }, "on_close[0]: must contain IN ({ids}) once"},
 		{func(m *Mapping) { m.OnClose = []string{"SELECT a FROM t WHERE id IN ({ids}) FOR UPDATE"} }, "on_close[0]: does not begin with UPDATE"},
@@ -183,6 +183,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 	set := func(column string, v Value) func(*Mapping) {
 		return func(m *Mapping) { m.Set = []ColumnValue{{column, v}} }
 	}
+	where := func(v Values) func(*Mapping) {
+		return func(m *Mapping) { m.Where = []Condition{{"why", v}} }
+	}
 	for _, c := range []struct {
 		change func(m *Mapping, f Schema)
 		want   string
@@ -274,8 +277,11 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(set("why", IntValue(12345)), "why", Column{Type: "varchar", Definition: "varchar(4)", Length: 4}), "set.why: varchar(4), which cannot hold"},
 		{mapped(set("why", IntValue(1)), "why", Column{Type: "enum", Definition: "enum('0','1')", Collation: "ascii_bin"}), "set.why: which cannot hold"},
 		{mapped(set("why", IntValue(1)), "why", Column{Type: "boolean", Definition: "boolean"}), "set.why: boolean, which cannot hold 1"},
-		{mapped(func(m *Mapping) { m.Where = []ColumnValue{{"why", IntValue(0)}} }, "why", Column{Type: "boolean", Definition: "boolean"}),
+		{mapped(func(m *Mapping) { m.Where = []Condition{Is("why", IntValue(0))} }, "why", Column{Type: "boolean", Definition: "boolean"}),
 			"where.why: boolean, and is compared with 0"},
+		{mapped(where(Values{Any: []Value{IntValue(0), TextValue("a")}}), "why", Column{Type: "int", Definition: "int"}), `where.why: int, and is compared with "a"`},
+		{mapped(where(Values{Any: []Value{{}}}), "why", Column{Type: "int", Definition: "int"}), "where.why: int, which is never NULL"},
+		{mapped(where(Values{Any: []Value{IntValue(2)}}), "why", Column{Type: "bit", Definition: "bit(1)"}), "where.why: bit(1), which cannot hold 2"},
 		{change("shop_stock", func(t *Table) {
 			t.Indexes = append(t.Indexes, Index{Name: "uk", Unique: true, Columns: []string{"free", "x"}})
 		}), "stock.available: a part of the unique index uk"},
@@ -310,10 +316,10 @@ func TestCheckDatabase_RefusesOtherCollations(t *testing.T) {
 		lines, stock Column
 		fix          string // empty: accepted
 	}{
-		{Column{Collation: "utf8mb4_bin"}, Column{Collation: "utf8mb4_general_ci"},
-			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL -- with"},
+		{Column{Collation: "utf8mb4_bin", Kept: " DEFAULT '' COMMENT 'a'"}, Column{Collation: "utf8mb4_general_ci"},
+			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_general_ci NOT NULL DEFAULT '' COMMENT 'a'"},
 		{Column{Collation: "utf8mb4_0900_ai_ci", Nullable: true}, Column{Collation: "utf8mb4_bin"},
-			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin -- with"},
+			"ALTER TABLE `shop_lines_202611` MODIFY `sku` varchar(9) COLLATE utf8mb4_bin NULL"},
 		{Column{Collation: "utf8mb4_general_ci", Generated: true}, Column{Collation: "ascii_bin"}, "generate the column with COLLATE ascii_bin"},
 		{Column{Collation: "utf8mb4_general_ci"}, Column{Collation: "utf8mb4_general_ci"}, ""},
 		// counts trailing spaces
@@ -491,8 +497,30 @@ func TestAddDueIndex_APartialIndexHasAllOpenOrders(t *testing.T) {
 		"((state = 1) AND (due > '2026-01-01 00:00:00'::timestamp without time zone))", "((state = ANY (ARRAY[0, 1])) AND (hidden = 1))",
 		"((state = 0) AND (hidden = ANY (ARRAY[0, 1])))", "(substate = 1)", "(due IS NOT NULL)"} {
 		m := &Mapping{Status: Status{Column: "state", From: IntValue(1)}, Due: TimeColumn{Column: "due"}, ID: Key{Column: "id"},
-			Where: []ColumnValue{{Column: "hidden", Value: IntValue(0)}, {Column: "gone"}}}
+			Where: []Condition{Is("hidden", IntValue(0)), Is("gone", Value{})}}
 		table := Table{Postgres: true, Indexes: []Index{{Where: condition, Columns: []string{"due", "id"}}}}
 		expect.Equal(t, m.AddDueIndex("orders", table) == "", i < 10, "it has all open orders: %s", condition)
+	}
+}
+
+// Each value of a condition is compared with the column's type. Beside others NULL may be one that the column never has.
+func TestCheckDatabase_TakesListsOfValues(t *testing.T) {
+	zero := []Value{IntValue(0), {}}
+	for _, c := range []struct {
+		values Values
+		Column
+	}{
+		{Values{Any: zero}, Column{Type: "int", Definition: "int"}},
+		{Values{Any: zero, Not: true}, Column{Type: "int", Definition: "int", Nullable: true}},
+		{Values{Any: zero}, Column{Type: "decimal", Definition: "decimal(10,2)"}},
+		{Values{Any: []Value{IntValue(3), IntValue(4)}, Not: true}, Column{Type: "tinyint", Definition: "tinyint"}},
+		{Values{Any: zero}, Column{Type: "bit", Definition: "bit(1)"}},
+		{Values{Any: []Value{{}}, Not: true}, Column{Type: "datetime", Definition: "datetime", Nullable: true}},
+	} {
+		f, m := fittingSchema(), shop().WithDefaults()
+		f["shop_orders_202611"].Columns["why"] = c.Column
+		m.Where = []Condition{{"why", c.values}}
+		got := m.CheckDatabase(f, []string{"shop_orders_202611"}, []string{"shop_lines_202611"})
+		expect.That(t, len(got) == 0, "%v of %s: %v", c.values, c.Definition, got)
 	}
 }

@@ -71,7 +71,7 @@ func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
 		d.assignment("set_paid."+a.Column, a, m.ID.Column)
 	}
 	for _, w := range m.Where {
-		d.condition("where."+w.Column, w)
+		d.conditionOn("where."+w.Column, w)
 	}
 	for i, name := range m.EventColumns {
 		d.eventColumn(fmt.Sprintf("event.columns[%d]", i), name)
@@ -93,9 +93,7 @@ func (d *databaseChecker) paymentID(column string) {
 			"map a column of text, or remove payment_id")
 	case c.Length > 0 && c.Length < orderclose.MaxIDBytes: // a text of PostgreSQL has no length
 		text := fmt.Sprintf("varchar(%d)", orderclose.MaxIDBytes)
-		fix := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(column) + " " + text + " COLLATE " + c.Collation +
-			map[bool]string{false: " NOT NULL"}[c.Nullable] +
-			" -- with the column's default and comment, if it has any"
+		fix := c.modify(d.name, column, text+" COLLATE "+c.Collation)
 		if d.table.Postgres {
 			fix = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(column) + " TYPE " + text
 		}
@@ -111,7 +109,7 @@ func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
 	d.key("items.order", m.Items.Order, m.ID.Type)
 	d.lineKeys(m)
 	for _, w := range m.Items.Where {
-		d.condition("items.where."+w.Column, w)
+		d.conditionOn("items.where."+w.Column, w)
 	}
 	if d.wholeNumbers("items.quantity", m.Items.Quantity) && d.pieces("items.quantity", m.Items.Quantity) {
 		d.notLookedUp("items.quantity", m.Items.Quantity)
@@ -204,12 +202,7 @@ func (d *databaseChecker) sameCollation(path string, schema Schema, lines, colum
 	if c.Collation == want.Collation || c.Collation == "" || want.Collation == "" || fits {
 		return
 	}
-	null := " NOT NULL"
-	if c.Nullable {
-		null = ""
-	}
-	fix := "ALTER TABLE " + Quote(lines) + " MODIFY " + Quote(column) + " " + c.Definition + " COLLATE " + want.Collation + null +
-		" -- with the column's default and comment, if it has any"
+	fix := c.modify(lines, column, c.Definition+" COLLATE "+want.Collation)
 	if schema[lines].Postgres {
 		fix = "ALTER TABLE " + Quote(lines) + " ALTER COLUMN " + Quote(column) + " TYPE " + c.Definition + " COLLATE " + Quote(want.Collation)
 	}

@@ -135,27 +135,35 @@ func (d *databaseChecker) assignment(path string, a ColumnValue, key string) {
 	}
 }
 
-// condition checks that a column can be compared with a constant.
-func (d *databaseChecker) condition(path string, w ColumnValue) {
+// conditionOn checks that a column can be compared with the constants of a condition.
+func (d *databaseChecker) conditionOn(path string, w Condition) {
 	c, ok := d.column(path, w.Column)
-	null, number := w.Value == (Value{}), slices.Contains(integerTypes, c.Type)
+	alone := len(w.Any) == 1 && !w.Not
+	for _, v := range w.Any {
+		if ok && (alone || v != Value{} || c.Nullable) { // beside others NULL does no harm in a column that has none
+			d.compared(path, w.Column, c, v)
+		}
+	}
+}
+
+func (d *databaseChecker) compared(path, name string, c Column, v Value) {
+	null, number := v == Value{}, slices.Contains(integerTypes, c.Type) || c.Type == "bit" && !d.table.Postgres
 	never := "every order would be excluded, and none is ever closed"
 	if strings.HasPrefix(path, "items.") {
 		never = "no line would count, and no stock would come back"
 	}
 	switch {
-	case !ok:
 	case null && !c.Nullable:
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(w.Column), c.Definition), never, "correct the value, or remove "+path)
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which is never NULL", d.where(name), c.Definition), never, "correct the value, or remove "+path)
 	case null:
-	case c.Type == "decimal" && c.holdsDecimal(w.Value):
-	case c.Type != "decimal" && (number != w.Value.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(w.Column), c.Definition, w.Value),
+	case c.Type == "decimal" && c.holdsDecimal(v):
+	case c.Type != "decimal" && (number != v.Number || !number && c.Type != "boolean" && !slices.Contains(statusTypes, c.Type)):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is compared with %v", d.where(name), c.Definition, v),
 			"text and numbers compare in other ways, and orders would be excluded or closed by mistake",
 			"for a column of whole numbers or a DECIMAL write a number without quotes, for one of text or a boolean one in quotes; "+
 				"a column of another kind, such as a FLOAT, can only be compared with null: add a generated column of whole numbers or text for it")
-	case c.Type == "decimal" || !c.holds(w.Value):
-		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(w.Column), c.Definition, w.Value), never, "correct the value, or remove "+path)
+	case c.Type == "decimal" || !c.holds(v):
+		d.reportHarm(path, fmt.Sprintf("%s is %s, which cannot hold %v", d.where(name), c.Definition, v), never, "correct the value, or remove "+path)
 	}
 }
 
@@ -220,16 +228,34 @@ func (d *databaseChecker) notNumbered(path, name, is string) {
 	}
 }
 
+// modify writes the statement of MySQL that gives a column another definition, and keeps all else of it.
+func (c Column) modify(table, column, definition string) string {
+	return "ALTER TABLE " + Quote(table) + " MODIFY " + Quote(column) + " " + definition + map[bool]string{false: " NOT", true: ""}[c.Nullable] + " NULL" + c.Kept
+}
+
+// withoutNow writes the statement after which an INSERT that leaves the column out writes NULL.
+func (c Column) withoutNow(t Table, table, column string) string {
+	if t.Postgres {
+		return "ALTER TABLE " + Quote(table) + " ALTER COLUMN " + Quote(column) + " DROP DEFAULT, ALTER COLUMN " + Quote(column) + " DROP NOT NULL"
+	}
+	_, comment, _ := strings.Cut(c.Kept, " COMMENT ")
+	c.Nullable, c.Kept = true, " DEFAULT NULL"
+	if comment != "" {
+		c.Kept += " COMMENT " + comment
+	}
+	return c.modify(table, column, strings.ToUpper(c.Definition))
+}
+
 // writableTimes checks that only the shop writes the due and creation time, and that the
 // time of the close is empty before the close.
 func (d *databaseChecker) writableTimes(m *Mapping) {
 	for _, t := range m.TimeColumns() {
 		c, ok := d.table.column(t.Column)
 		where := d.where(t.Column)
-		further := t.Path == "lock" || strings.HasPrefix(t.Path, "closed_at[") // the shop may write it too
-		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
-		if d.table.Postgres {
-			alter = "ALTER TABLE " + Quote(d.name) + " ALTER COLUMN " + Quote(t.Column) + " DROP DEFAULT, ALTER COLUMN " + Quote(t.Column) + " DROP NOT NULL"
+		further := t.Path == "lock" || strings.HasPrefix(t.Path, "closed_at[")                            // the shop may write it too
+		still := "map the right column, or: " + c.modify(d.name, t.Column, strings.ToUpper(c.Definition)) // without ON UPDATE
+		if c.Generated {
+			still = "generate it from a column that an UPDATE leaves as it is, or map another one"
 		}
 		switch {
 		case !ok:
@@ -237,8 +263,7 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 			d.reportHarm(t.Path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
 				"any change of the row changes "+map[string]string{
 					"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed", "paid_at": "when it was paid",
-				}[t.Path],
-				"map the right column, or: "+alter)
+				}[t.Path], still)
 		case d.table.zoneDependence(c) != "":
 			d.reportHarm(t.Path+".column", where+" is generated from "+d.table.zoneDependence(c),
 				"its value depends on the time zone of the session that computes it, and an order could be closed hours early",
@@ -246,10 +271,12 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 		case t.Path == "due" && c.DefaultNow && !m.ByRule:
 			d.reportHarm("due.column", where+" has the present moment as its default",
 				"an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
-				"map the column of the due time, or: "+alter)
+				"map the column of the due time; a creation time is mapped as due: {from: "+t.Column+"}. If each INSERT of the shop writes the column: "+
+					c.withoutNow(d.table, d.name, t.Column))
 		case t.Path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
 			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
-				"map the column of the moment of the close, or remove closed_at; map a column of the last change as lock; or, if it is that column: "+alter)
+				"map the column of the moment of the close, or remove closed_at; map a column of the last change as lock; or, if it is that column: "+
+					c.withoutNow(d.table, d.name, t.Column))
 		case further && c.DefaultNow && !c.OnUpdate && !lockNames.MatchString(strings.ToLower(t.Column)):
 			d.reportAcceptable(LockLikeCreated, t.Path+".column", where+" has the present moment as its default, as a creation time has",
 				"a close would overwrite it", "map the column of the last change, or remove "+t.Path)

@@ -90,8 +90,9 @@ func (i Index) hasAll(m *Mapping) (open bool) {
 		switch {
 		case of && !strings.ContainsAny(list, "[]{}") && slices.Contains(strings.Split(list, ","), plain(m.Status.From.Text)):
 			open = true
-		case !slices.ContainsFunc(m.Where, func(w ColumnValue) bool {
-			return part == plain(w.Column)+"="+plain(w.Value.Text) || w.Value == Value{} && part == plain(w.Column)+"ISNULL"
+		case !slices.ContainsFunc(m.Where, func(w Condition) bool {
+			v, single := w.one()
+			return single && (part == plain(w.Column)+"="+plain(v.Text) || v == Value{} && part == plain(w.Column)+"ISNULL")
 		}):
 			return false
 		}

@@ -22,7 +22,10 @@ func (c Column) holds(v Value) bool {
 	}
 	bits := map[string]int{"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}[c.Type]
 	var err error
-	if strings.Contains(definition, "unsigned") {
+	if width, isBit := strings.CutPrefix(definition, "bit("); isBit {
+		bits, _ = strconv.Atoi(strings.TrimSuffix(width, ")"))
+	}
+	if c.Type == "bit" || strings.Contains(definition, "unsigned") {
 		_, err = strconv.ParseUint(v.Text, 10, bits)
 	} else {
 		_, err = strconv.ParseInt(v.Text, 10, bits)

@@ -49,11 +49,10 @@ type Mapping struct {
 	// the paid status of an order that was paid according to the payment provider.
 	Set     []ColumnValue `yaml:"set" keyed:""`
 	SetPaid []ColumnValue `yaml:"set_paid" keyed:""`
-	// Where lists columns and the values that an order must have to be closed. The zero Value stands
-	// for NULL. NotBefore is the earliest due time of an order that is closed, in whole seconds; the
-	// zero time: any. All other unpaid orders are excluded: a close leaves them as they are.
-	Where     []ColumnValue `yaml:"where" keyed:"conditions"`
-	NotBefore time.Time     `yaml:"not_before"`
+	// Where lists columns and the values that an order must have to be closed. NotBefore is the earliest due
+	// time of an order that is closed, in whole seconds; the zero time: any. All other unpaid orders are excluded: a close leaves them as they are.
+	Where     []Condition `yaml:"where" keyed:"conditions"`
+	NotBefore time.Time   `yaml:"not_before"`
 	// OnClose lists further statements of a close, in the order in which they run. Each is UPDATE t SET …
 	// WHERE …, DELETE FROM t WHERE … or INSERT INTO t …, where t is one table that is not mapped, without
 	// an alias. Each contains IN (IDs) once, in place of the closed orders' ids.
@@ -81,6 +80,29 @@ type Attribute struct{ Name, Column string }
 type ColumnValue struct {
 	Column string
 	Value  Value
+}
+
+// Condition is a column and the values that a row must have in it.
+type Condition struct {
+	Column string
+	Values
+}
+
+// Values are those that a condition accepts. The zero Value stands for NULL.
+type Values struct {
+	Any []Value // one of them
+	Not bool    // none of them; NULL is accepted, unless Any has it
+}
+
+// Is returns the condition that a column has one value.
+func Is(column string, v Value) Condition { return Condition{column, Values{Any: []Value{v}}} }
+
+// one returns the only value that a condition accepts; false: it accepts several.
+func (v Values) one() (Value, bool) {
+	if v.Not || len(v.Any) != 1 {
+		return Value{}, false
+	}
+	return v.Any[0], true
 }
 
 // Key is a column that identifies a row.
@@ -137,7 +159,7 @@ type Items struct {
 	// and event then have SKUs in the form of LocatedSKU.
 	Location string `yaml:"location"`
 	// Where lists columns and the values that a line must have to count, as Mapping.Where does for orders.
-	Where []ColumnValue `yaml:"where" keyed:"conditions"`
+	Where []Condition `yaml:"where" keyed:"conditions"`
 	// Index is the index on Order through which a close locks lines; empty: the database chooses. In a
 	// small table it may then read, and wait for, lines of other orders too.
 	Index string

@@ -44,7 +44,12 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 	}
 	constants("set.", orders, "a constant of a closed order", "a close writes a constant to it", m.Set)
 	constants("set_paid.", orders, "a constant of a paid order", "a payment writes a constant to it", m.SetPaid)
-	constants("where.", orders, "a condition of a close", "", m.Where)
+	conditions := func(path, table, is string, columns []Condition) {
+		for _, c := range columns {
+			all = append(all, purpose{path: path + c.Column, table: table, column: c.Column, is: is, optional: true})
+		}
+	}
+	conditions("where.", orders, "a condition of a close", m.Where)
 	if i := m.Items; i != nil {
 		all = append(all,
 			purpose{path: "items.order", table: items, column: i.Order, is: "the order of a line"},
@@ -52,7 +57,7 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 			purpose{path: "items.quantity", table: items, column: i.Quantity, is: "the quantity of a line"},
 			purpose{path: "items.location", table: items, column: i.Location, is: "the location of a line", optional: true},
 		)
-		constants("items.where.", items, "a condition of a line", "", i.Where)
+		conditions("items.where.", items, "a condition of a line", i.Where)
 	}
 	for i, s := range m.Stock {
 		path, table := StockPath(i), stock
@@ -87,7 +92,8 @@ func (c *checker) onePurposeEach(all []purpose) {
 }
 
 func mayShare(a, b purpose) bool {
-	if a.path == "id.column" && b.path == "items.order" || strings.HasPrefix(a.path, "set.") && strings.HasPrefix(b.path, "set_paid.") {
+	if a.path == "id.column" && (b.path == "items.order" || strings.HasPrefix(b.path, "where.")) || // single orders are excluded by their ids
+		strings.HasPrefix(a.path, "set.") && strings.HasPrefix(b.path, "set_paid.") {
 		return true
 	}
 	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category") //mutant:shared-column-written

@@ -39,6 +39,7 @@ type Column struct {
 	OnUpdate   bool   // the database sets it to the present time with each UPDATE, or generates it from such a column
 	Generated  bool   // the database computes it
 	Expression string // of a generated column and of those that it names, in lower case, with names in backquotes; empty: not generated
+	Kept       string // what a MODIFY of MySQL has to repeat behind NULL or NOT NULL: the default, the comment
 	Numbered   bool   // AUTO_INCREMENT
 	RefersTo   string // the table that a foreign key of the column refers to; empty: none
 	Name       string // as the database writes it; empty: the database ignores its case

@@ -74,7 +74,7 @@ func rightMapping() *mapping.Mapping {
 		Status:   mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:      mapping.TimeColumn{Column: "due_at", Type: mapping.UnixSeconds},
 		ClosedAt: []*mapping.TimeColumn{{Column: "ended_at", Type: mapping.UnixSeconds}}, Version: "revision",
-		Where:   []mapping.ColumnValue{{Column: "deleted", Value: mapping.IntValue(0)}},
+		Where:   []mapping.Condition{mapping.Is("deleted", mapping.IntValue(0))},
 		OnClose: []string{"UPDATE coupons SET used = 0 WHERE order_id IN ({ids})"},
 		Items:   &mapping.Items{Table: "l", Order: "o_id", SKU: "sku", Quantity: "num"},
 		Stock:   []*mapping.Stock{{Table: "s", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"}},
@@ -132,7 +132,7 @@ func mistake(r *rand.Rand, m *mapping.Mapping) {
 	case 9:
 		m.Set = []mapping.ColumnValue{{Column: order, Value: value}}
 	case 10:
-		m.Where = []mapping.ColumnValue{{Column: order, Value: value}}
+		m.Where = []mapping.Condition{mapping.Is(order, value)}
 	case 11:
 		m.Items.Order = line
 	case 12:

@@ -171,6 +171,16 @@ const triggersUnread = "SELECT COUNT(*) = 0 FROM (" +
 	") AS oc_all WHERE REPLACE(grantee, CHAR(39), '') = CURRENT_USER()" +
 	" AND (privilege_type = 'TRIGGER' OR privilege_type = 'UPDATE' AND VERSION() LIKE '%MariaDB%')"
 
+// keptColumn writes what a MODIFY of a column has to repeat, or it is lost: its default, its comment, and that it is invisible. MariaDB has a default
+// as an expression, and MySQL that of a constant without quotes.
+const keptColumn = "CONCAT(CASE WHEN column_default IS NULL THEN ''" +
+	" WHEN VERSION() LIKE '%MariaDB%' OR LOWER(column_default) LIKE 'current_timestamp%' OR data_type = 'bit'" +
+	" THEN CONCAT(' DEFAULT ', column_default)" +
+	" WHEN LOWER(extra) LIKE '%default_generated%' THEN CONCAT(' DEFAULT (', REPLACE(column_default, CONCAT(CHAR(92), CHAR(39)), CHAR(39)), ')')" +
+	" ELSE CONCAT(' DEFAULT ', QUOTE(column_default)) END," +
+	" CASE WHEN LOWER(extra) LIKE '%invisible%' THEN ' INVISIBLE' ELSE '' END," +
+	" CASE WHEN column_comment = '' THEN '' ELSE CONCAT(' COMMENT ', QUOTE(column_comment)) END)"
+
 // columnsQuery reads the columns of a table. The default of a column that is the time of the INSERT has
 // several spellings in MySQL and MariaDB.
 const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS type, column_type AS definition, COALESCE(datetime_precision, 0) AS digits," +
@@ -179,7 +189,8 @@ const columnsQuery = "SELECT LOWER(column_name) AS name, LOWER(data_type) AS typ
 	"LOWER(extra) LIKE '%auto_increment%' AS numbered," +
 	" COALESCE(LOWER(column_default) REGEXP" +
 	" '^[(]?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)([(][0-9]*[)])?[)]?$', 0) AS default_now," +
-	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression," +
+	" LOWER(extra) REGEXP 'virtual generated|stored generated|persistent' AS `generated`, LOWER(COALESCE(generation_expression, '')) AS expression, " +
+	keptColumn + " AS kept," +
 	" COALESCE(refers_to, '') AS refers_to FROM information_schema.columns" +
 	" LEFT JOIN (SELECT LOWER(column_name) AS referring, MIN(referenced_table_name) AS refers_to FROM information_schema.key_column_usage" + inSchema +
 	" AND referenced_table_name IS NOT NULL GROUP BY LOWER(column_name)) AS oc_keys ON referring = LOWER(column_name)" + inSchema

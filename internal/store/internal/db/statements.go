@@ -330,18 +330,37 @@ type condition struct {
 	Args []any
 }
 
-// whereOf writes the condition that columns have values, as Mapping.Where. A number with a fraction is written as such:
-// databases compare a text with a DECIMAL as floating point.
-func whereOf(columns []mapping.ColumnValue) (c condition) {
+// whereOf writes conditions as Mapping.Where has them. A number with a fraction is written as such: databases compare a text with a DECIMAL as
+// floating point.
+func whereOf(columns []mapping.Condition) (c condition) {
 	var all []string
 	for _, w := range columns {
-		switch arg := w.Value.Arg(); {
-		case w.Value == (mapping.Value{}):
-			all = append(all, mapping.Quote(w.Column)+" IS NULL")
-		case w.Value.Number && arg == any(w.Value.Text):
-			all = append(all, mapping.Quote(w.Column)+" = "+w.Value.Text)
+		name, null, list := mapping.Quote(w.Column), slices.Contains(w.Any, mapping.Value{}), []string{}
+		for _, v := range w.Any {
+			switch arg := v.Arg(); {
+			case v == (mapping.Value{}):
+			case v.Number && arg == any(v.Text):
+				list = append(list, v.Text)
+			default:
+				list, c.Args = append(list, "?"), append(c.Args, arg)
+			}
+		}
+		values := strings.Join(list, ", ")
+		switch {
+		case len(list) == 0 && w.Not:
+			all = append(all, name+" IS NOT NULL")
+		case len(list) == 0:
+			all = append(all, name+" IS NULL")
+		case w.Not && null:
+			all = append(all, name+" NOT IN ("+values+")") // which is not true of NULL
+		case w.Not:
+			all = append(all, "("+name+" IS NULL OR "+name+" NOT IN ("+values+"))")
+		case null:
+			all = append(all, "("+name+" IS NULL OR "+name+" IN ("+values+"))")
+		case len(list) == 1:
+			all = append(all, name+" = "+values)
 		default:
-			all, c.Args = append(all, mapping.Quote(w.Column)+" = ?"), append(c.Args, arg)
+			all = append(all, name+" IN ("+values+")")
 		}
 	}
 	c.SQL = strings.Join(all, " AND ")
