@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,12 +53,15 @@ printed, no file is written, and the exit code is 3. A file that exists is never
 		return err
 	})
 	f.Func("delay", "after how long an unpaid order closes, such as 30m or 1d", func(delay string) (err error) {
-		a.Delay, err = config.ParseDuration(delay)
+		if a.Delay, err = config.ParseDuration(delay); err != nil {
+			err = fmt.Errorf("%w; write it as 30m, 12h or 1d", err)
+		}
 		return err
 	})
 	f.StringVar(&a.Created, "created", "", "the column with the time of creation")
 	f.StringVar(&a.Due, "due", "", "the column with the time until which an order may be paid; or none")
 	f.StringVar(&a.Stock, "stock", "", "when the stock falls: placed, paid, or the tables in which it falls when an order is placed")
+	f.StringArrayVar(&a.Keep, "keep", nil, "which unpaid orders stay open: COLUMN=VALUES (a list, or set), unknown, or none; once for each column")
 	f.BoolVar(&a.Kafka, "kafka", false, "for the pipeline with Kafka: write buckets too")
 	f.BoolVar(&print, "print", false, "print the file, and write none")
 	return cmd
@@ -96,6 +100,9 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		if answer == "" {
 			fmt.Fprintln(c.env.Stderr)
 			break // all open questions are printed
+		}
+		if q.Key != "" && !strings.Contains(answer, "=") {
+			answer = q.Key + answer
 		}
 		err := cmd.Flags().Set(q.Flag, answer)
 		facts.ReadRows(ctx, a.Table)
@@ -148,14 +155,15 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		if r.Problems != "" {
 			fmt.Fprintln(w, "before migrate:", r.Problems)
 		}
+		next := map[bool]string{true: "Next:", false: "Next, after what stands behind `look at` and `before migrate`:"}[r.Problems == "" && len(p.Doubts) == 0]
 		if len(r.Preview) > 0 {
 			fmt.Fprintf(w, "%-12s  %-7s %-14s  %s\n", "WOULD CLOSE", "ORDERS", "OLDEST OVERDUE", "EXAMPLES")
 		}
 		for _, row := range r.Preview {
 			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
 		}
-		fmt.Fprintf(w, "\nNothing was changed. Next:\n  orderclose migrate%s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
-			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", c.same)
+		fmt.Fprintf(w, "\nNothing was changed. %[2]s\n  orderclose migrate%[1]s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
+			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", c.same, next)
 	})
 }
 
@@ -172,7 +180,7 @@ func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *
 	defer mapped.Close()
 	err = mapped.Store.CheckMapping(ctx)
 	if _, is := errors.AsType[*store.MappingError](err); is {
-		return findings(err).Error(), nil
+		return statements.ReplaceAllString(findings(err).Error(), "$1\n    $2"), nil
 	}
 	if err == nil {
 		hints, _ := mapped.Store.MappingHints(ctx) // without the tables of migrate some cannot be told
@@ -181,10 +189,13 @@ func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *
 	return "", err
 }
 
+// statements finds the statements in problems, which are to stand in lines of their own.
+var statements = regexp.MustCompile(`([;:]) ((?:CREATE|ALTER) )`)
+
 // asked writes questions for people.
 func asked(all []propose.Question) (lines string) {
 	for _, q := range all {
-		lines += strings.Join(append([]string{"--" + q.Flag + ": " + q.Text}, q.Numbers...), "\n    ") + "\n"
+		lines += strings.Join(append([]string{strings.TrimSpace("--"+q.Flag+" "+q.Key) + ": " + q.Text}, q.Numbers...), "\n    ") + "\n"
 	}
 	return lines
 }

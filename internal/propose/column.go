@@ -31,7 +31,14 @@ func isText(c *column) bool    { return is(c, "varchar char enum tinytext text")
 func isTime(c *column) bool    { return is(c, "datetime timestamp timestamptz int bigint") } // numbers may be unix time
 func isKey(c *column) bool     { return isInteger(c) || isText(c) && c.Type != "enum" || c.Type == "uuid" }
 func isStatus(c *column) bool  { return isInteger(c) || isText(c) || c.Type == "boolean" }
-func isMark(c *column) bool    { return c.Type == "boolean" || c.Definition == "tinyint(1)" } // yes or no
+func isBit(c *column) bool     { return c.Type == "bit" && !c.table.Postgres }
+func isWord(c *column) bool    { return isText(c) || c.Type == "uuid" }
+
+// isMark says that a column means yes or no.
+func isMark(c *column) bool {
+	return c.Type == "boolean" || c.Definition == "tinyint(1)" || isBit(c) && c.Definition == "bit(1)"
+}
+
 func isWhole(c *column) bool {
 	return isInteger(c) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)")
 }
@@ -42,7 +49,7 @@ func isPieces(c *column) bool { return isWhole(c) && !isMark(c) }
 var holding = map[string]func(*column) bool{
 	"status": isStatus, "pay": isFlag, "created": isTime, "due": isTime, "paidat": isTime, "closedat": isTime, "placed": isTime, "changed": isTime,
 	"number": isKey, "sku": isKey, "available": isPieces, "reserved": isPieces, "label": isText,
-	"deleted":  func(c *column) bool { return isStatus(c) || isTime(c) },
+	"deleted":  func(c *column) bool { return isFlag(c) || isTime(c) },
 	"category": func(c *column) bool { return isKey(c) || c.Type == "enum" },
 	"version":  func(c *column) bool { return isInteger(c) && c.Type != "tinyint" },
 	"method":   func(c *column) bool { return isInteger(c) || isText(c) },
@@ -50,7 +57,7 @@ var holding = map[string]func(*column) bool{
 
 // comparable says that ids of two columns can be the same.
 func comparable(a, b *column) bool {
-	return isInteger(a) == isInteger(b) && isText(a) == isText(b)
+	return isInteger(a) == isInteger(b) && isWord(a) == isWord(b)
 }
 
 // keyType returns the type of an id; "": it can be none.
@@ -172,10 +179,33 @@ func number(v any) float64 {
 	return n
 }
 
-// holds says that a value is there: neither NULL nor zero, an empty text, or the zero date.
+// holds says that a value is there: neither NULL nor zero, as 0.00 is, an empty text, or the zero date.
 func holds(v any) bool {
 	s := text(v)
-	return s != "" && s != "0" && s != "false" && !slices.Contains([]string{"0000-", "0001-", "1970-"}, s[:min(len(s), 5)])
+	if n, err := strconv.ParseFloat(s, 64); err == nil {
+		return n != 0
+	}
+	return s != "" && s != "false" && !slices.Contains([]string{"0000-", "0001-", "1970-"}, s[:min(len(s), 5)])
+}
+
+// same says that two texts are one value: 0.00 is 0.
+func same(a, b string) bool {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return a == b || errX == nil && errY == nil && x == y
+}
+
+// label returns what a comment or a table of statuses calls a value. The case of its letters does not count.
+func (c *column) label(value string) string {
+	if found := c.labels[value]; found != "" {
+		return found
+	}
+	for v, found := range c.labels {
+		if strings.EqualFold(v, value) {
+			return found
+		}
+	}
+	return ""
 }
 
 func anyRow(int) bool { return true }

@@ -3,7 +3,6 @@ package propose
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +11,8 @@ import (
 
 // Question is what the database does not tell.
 type Question struct {
-	Flag    string   `json:"flag"` // that answers it
+	Flag    string   `json:"flag"`          // that answers it
+	Key     string   `json:"key,omitempty"` // what the answer of the flag begins with
 	Text    string   `json:"text"`
 	Numbers []string `json:"numbers,omitempty"` // what the tables say about it
 }
@@ -22,7 +22,8 @@ type Answers struct {
 	Table, Unpaid, Closed, Zone, Stock string
 	Created, Due                       string // columns; Due may be none
 	Delay                              time.Duration
-	Kafka                              bool // write buckets
+	Kafka                              bool     // write buckets
+	Keep                               []string // which unpaid orders stay open: COLUMN=VALUES, unknown or none
 }
 
 // Proposal is a section orders, with what is not known.
@@ -42,7 +43,9 @@ type Proposal struct {
 	zone               string     // of DATETIME columns; "": not known
 	created, due, shut timeChoice // without a column: none
 	delay              time.Duration
-	where, set         []condition // set: what a close writes beside the status
+	where              []filter
+	set                []condition // what a close writes beside the status
+	notBefore          time.Time   // the zero time: any order may close
 	lock               *column
 	items              *linesChoice
 	stock              []stockChoice
@@ -61,47 +64,31 @@ func (c condition) String() string {
 	switch {
 	case c.null:
 		return "null"
-	case isInteger(c.column):
-		return c.value
 	}
-	return fmt.Sprintf("%q", c.value)
+	return c.column.written(c.value)
 }
 
-// unset is the condition that a column holds nothing; false: it is not clear, such as if it is NULL in some rows and 0 in others.
-func (c *column) unset() (condition, bool) {
-	zero := slices.IndexFunc(c.rows, func(v any) bool { return v != nil && !holds(v) })
-	null := slices.Contains(c.rows, nil)
-	switch {
-	case null && zero >= 0:
-	case c.Type == "boolean":
-		return condition{column: c, value: "false"}, true
-	case isText(c) && zero >= 0:
-		return condition{column: c, value: text(c.rows[zero])}, true
-	case c.Nullable && zero < 0 && !isText(c) && (len(c.rows) > 0 || !isInteger(c)):
-		return condition{column: c, null: true}, true
-	case isInteger(c):
-		return condition{column: c, value: "0"}, true
+// written writes a value for topics.yaml.
+func (c *column) written(value string) string {
+	if isInteger(c) || c.Type == "decimal" || isBit(c) {
+		return value
 	}
-	return condition{}, false
-}
-
-// in says that a row meets the condition.
-func (c condition) in(row int) bool {
-	v := c.rows[row]
-	return c.null && v == nil || !c.null && text(v) == c.value
+	return fmt.Sprintf("%q", value)
 }
 
 // unpaid says that a row is an order that a close may close.
 func (p *Proposal) unpaid(row int) bool {
-	return !slices.ContainsFunc(p.conditions(), func(c condition) bool { return !c.in(row) })
+	return p.from.column != nil && text(p.from.rows[row]) == p.from.value && !slices.ContainsFunc(p.where, func(f filter) bool { return !f.accepts(f.rows[row]) })
 }
 
-func (p *Proposal) conditions() []condition { return append([]condition{p.from}, p.where...) }
+// in says that a row meets the condition.
+func (c condition) in(row int) bool { return text(c.rows[row]) == c.value }
 
 // Propose proposes a mapping. It is pure.
 func (f *Facts) Propose(a Answers) *Proposal {
 	p := &Proposal{f: f, a: a, why: map[string]string{}, delay: a.Delay}
-	for _, choose := range []func(){p.chooseTable, p.chooseLines, p.chooseID, p.chooseCreated, p.chooseStatus, p.chooseOthers, p.chooseDue, p.chooseStock} {
+	for _, choose := range []func(){p.chooseTable, p.chooseLines, p.chooseID, p.chooseCreated, p.chooseStatus, p.chooseOthers, p.chooseDue,
+		p.chooseExceptions, p.chooseStock} {
 		if choose(); p.Refused != "" {
 			return &Proposal{Refused: p.Refused}
 		} else if p.table == nil {
@@ -115,7 +102,7 @@ func (f *Facts) Propose(a Answers) *Proposal {
 }
 
 func (p *Proposal) ask(q Question) {
-	if !slices.ContainsFunc(p.Questions, func(other Question) bool { return other.Flag == q.Flag }) {
+	if !slices.ContainsFunc(p.Questions, func(other Question) bool { return other.Flag == q.Flag && other.Key == q.Key }) {
 		p.Questions = append(p.Questions, q)
 	}
 }
@@ -179,16 +166,18 @@ func (p *Proposal) chooseID() {
 // chooseOthers chooses what is no necessary part: soft deletes, the time of the close and the version.
 func (p *Proposal) chooseOthers() {
 	t := p.table
-	for _, c := range t.ranked("deleted") {
+	if c := t.first("deleted"); c != nil {
 		marked, n := c.share(p.unpaid)
 		unset, ok := c.unset()
-		if !ok || n > 0 && marked > 0.5 { // then it may mark what is there
-			p.doubt("%.0f of %d unpaid orders have a %s, which is not clear, so deleted ones are not excluded", marked*float64(n), n, c.Name)
-			continue
+		all, _ := c.share(anyRow)
+		switch _, answered := p.kept(c.Name); {
+		case answered:
+		case ok && all <= 0.5: // of all orders, as deleted ones may be most of what is open now; else it may mark what is there
+			unset.why = fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)
+			p.where = append(p.where, unset)
+		case marked > 0:
+			p.askKeep(c, "a customer may have deleted %s")
 		}
-		unset.why = fmt.Sprintf("%.0f of %d unpaid orders are deleted, and stay as they are", marked*float64(n), n)
-		p.where = append(p.where, unset)
-		break
 	}
 	for _, c := range t.ranked("closedat") {
 		at, ok := p.timeIn(c)
@@ -198,47 +187,7 @@ func (p *Proposal) chooseOthers() {
 			break
 		}
 	}
-	if part, n := t.paid.share(p.unpaid); part > 0 {
-		p.doubt("%.0f of %d unpaid orders have a payment in another table: a close would cancel them", part*float64(n), n)
-	}
 	p.lock = t.first("version")
-	for _, c := range t.ranked("method") {
-		p.payLater(c)
-	}
-	kinds, differ := t.ranked("category"), []string{}
-	for _, c := range t.columns {
-		if counts, _, _ := c.count(p.unpaid); (isMark(c) || slices.Contains(kinds, c)) && len(counts) > 1 && len(counts) <= 20 {
-			differ = append(differ, fmt.Sprint(c.Name, " ", counts))
-		}
-	}
-	if len(differ) > 0 {
-		p.doubt("unpaid orders differ in %s: if some of them must stay open, exclude them by where; if some have another delay, map their column as category",
-			strings.ReplaceAll(strings.Join(differ, ", "), " map[", " ["))
-	}
-}
-
-// later matches ways to pay that take days.
-var later = regexp.MustCompile(lists["later"][0])
-
-// payLater excludes unpaid orders that are paid at the door or by transfer, if all others are paid in one way. Else it warns.
-func (p *Proposal) payLater(c *column) {
-	n, kinds, others := 0, "", []string{}
-	counts, _, _ := c.count(p.unpaid)
-	for _, v := range slices.Sorted(maps.Keys(counts)) {
-		if label := cmp.Or(c.labels[v], v); later.MatchString(compress(label)) {
-			n, kinds = n+counts[v], kinds+" "+label
-		} else if v != "" {
-			others = append(others, v)
-		}
-	}
-	switch {
-	case n > 0 && len(others) == 1 && counts[""] == 0:
-		why := fmt.Sprintf("%d unpaid orders have%s, which is paid later, and stay open", n, kinds)
-		p.where = append(p.where, condition{column: c, value: others[0], why: why})
-	case n > 0:
-		p.doubt("%d unpaid orders have the %s%s: if they are paid at the door or by transfer, a close is too early. One value can be excluded by where; "+
-			"for several add a generated column", n, c.Name, kinds)
-	}
 }
 
 type linesChoice struct {
@@ -363,7 +312,18 @@ func (p *Proposal) chooseStock() {
 	}
 	open, n := p.table.logged.share(p.unpaid)
 	done, new := p.table.logged.share(func(row int) bool { return p.isPaid(row) && p.f.Now.Sub(p.created.at[row]) < 24*time.Hour }) // not shipped yet
+	two := first.reserved != nil && first.available != nil && !slices.ContainsFunc(lists["freeWords"], func(w string) bool {
+		return strings.Contains(compress(first.available.key), w)
+	})
 	switch answered := p.a.Stock != ""; {
+	case two && !both && !answered:
+		p.ask(Question{Flag: "stock", Text: fmt.Sprintf("when an order is placed, does the shop take its pieces from %[1]s.%[2]s and add them to "+
+			"%[3]s, or only add them to %[3]s? A close does the opposite. placed: both columns; reserved: only %[3]s; paid: none",
+			first.table.Name, first.available.Name, first.reserved.Name)})
+		return
+	case first.reserved != nil && !both && p.a.Stock == "reserved":
+		all, p.a.Stock = all[:1], "placed"
+		all[0].available = nil
 	case first.reserved != nil && !both && (!answered || p.a.Stock == "placed"):
 		all, p.a.Stock = all[:1], "placed"
 	case answered:
@@ -390,14 +350,5 @@ func (p *Proposal) chooseStock() {
 			return
 		}
 		p.items.sku = p.stock[0].line
-	}
-	for i, s := range p.stock {
-		free := func(w string) bool { return strings.Contains(compress(s.available.key), w) }
-		if s.reserved != nil && s.available != nil && !slices.ContainsFunc(lists["freeWords"], free) {
-			name := s.available.Name
-			p.doubt("a close takes from %s.%s only, as %s includes what orders hold. If %s falls when an order is placed, add available: %s", s.table.Name,
-				s.reserved.Name, name, name, name)
-			p.stock[i].available = nil
-		}
 	}
 }

@@ -177,7 +177,7 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 				asked := fmt.Sprint(p.Questions)
 				if len(p.Questions) > 0 {
 					zone := map[bool]string{true: zoneName(s.zone)}[strings.Contains(asked, "{zone ")]
-					p = f.Propose(Answers{s.table, s.unpaid, s.closed, zone, "placed", "", cmp.Or(s.due, "none"), s.delay, false})
+					p = f.Propose(Answers{Table: s.table, Unpaid: s.unpaid, Closed: s.closed, Zone: zone, Stock: "placed", Due: cmp.Or(s.due, "none"), Delay: s.delay})
 				}
 				if p.YAML == "" {
 					t.Fatalf("no proposal after %v: %s %v\n%v", asked, p.Refused, p.Questions, s.tables)
@@ -263,7 +263,7 @@ func TestPropose_HostileSchemasAreAskedOrRefused(t *testing.T) {
 		{"carts in the table of orders", "", placed, carts, Answers{}, "payment: carts"},
 		{"a cart by name", "", placed, carts, Answers{Unpaid: "payment"}, "those rows are carts"},
 		{"a time of delivery", "", placed, append([]group{{"pending", 40, 0, 9000, never}}, carts...), Answers{Unpaid: "pending"}, "Flag:delay"},
-		{"nothing waits", "", noMark, nothing, Answers{}, "refused: no order of orders seems to wait"},
+		{"nothing waits", "", noMark, nothing, Answers{}, "no order of orders seems to wait"},
 		{"nothing waits, and it is answered", "", noMark, nothing, Answers{Unpaid: "pending"}, `doubts: ["no order of orders seems to wait`},
 	} {
 		for name, server := range servers(t) {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -34,6 +36,7 @@ type Facts struct {
 
 	store   *store.Store
 	links   map[[2]*column]link
+	unread  []string          // tables that may have payments, and could not be read
 	parts   map[string]int    // how many tables have a name, with up to three digits at its end
 	inserts map[string]string // what triggers do after an INSERT into a table, in lower case
 	created string            // the column that the user names as the time of creation, in lower case
@@ -57,6 +60,7 @@ type Table struct {
 	parent  bool      // other tables inherit it
 	unread  string    // why they could not be read
 	paid    column    // whether another table has a payment
+	paidIn  []string  // the tables with payments
 	logged  column    // whether a log of the stock has the order
 }
 
@@ -282,22 +286,28 @@ func (f *Facts) readMarks(ctx context.Context, t *Table) {
 		if ref == nil || f.links[[2]*column{ref, id}].of == 0 {
 			continue
 		}
-		rows, _ := f.newest(ctx, l.numbered(), maxRows, ref, cmp.Or(mark, ref))
-		found := map[string]bool{}
+		rows, err := f.newest(ctx, l.numbered(), maxRows, ref, cmp.Or(mark, ref))
+		if err != nil && !log {
+			f.unread = append(f.unread, l.Name)
+		}
+		found, paidHere := map[string]bool{}, false
 		for _, row := range rows {
 			if log || at != nil && holds(row[1]) || at == nil && mark.says(text(row[1])) == paid {
-				found[text(row[0])] = true
+				found[strings.ToLower(text(row[0]))] = true
 			}
 		}
 		for row, v := range id.rows {
-			if found[text(v)] {
-				into[row] = true
+			if found[strings.ToLower(text(v))] { // a UUID may be in upper case
+				into[row], paidHere = true, !log
 			}
+		}
+		if paidHere {
+			t.paidIn = append(t.paidIn, l.Name)
 		}
 	}
 }
 
-// sample reads the newest rows of a table, with those of its columns that have a role.
+// sample reads the newest rows of a table, with those of its columns that have a role, or by whose values orders may differ.
 func (f *Facts) sample(ctx context.Context, t *Table) error {
 	of := map[*column]bool{}
 	for _, id := range t.ids() {
@@ -308,8 +318,13 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 			of[c] = true
 		}
 	}
-	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !isMark(c) && !is(c, "datetime timestamp timestamptz") })
-	found, err := f.newest(ctx, cmp.Or(t.numbered(), t.first("created")), maxRows, columns...)
+	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c *column) bool { return !of[c] && !tells(c) })
+	by := cmp.Or(t.numbered(), t.first("created"))
+	found, err := f.newest(ctx, by, maxRows, columns...)
+	if errors.Is(err, overdue.ErrSlow) && by != nil {
+		err = fmt.Errorf("the newest ones could not be read in time, and older ones may say something else. An index on %s.%s helps; %w",
+			t.Name, by.Name, err)
+	}
 	for i, c := range columns {
 		for _, row := range found {
 			c.rows = append(c.rows, row[i])
@@ -319,16 +334,17 @@ func (f *Facts) sample(ctx context.Context, t *Table) error {
 	return err
 }
 
-// newest reads the newest rows of a table by the order of a column; any rows if it is nil, or if that fails.
+// newest reads the newest rows of a table by the order of a column; any rows if it is nil.
 func (f *Facts) newest(ctx context.Context, by *column, rows int, columns ...*column) ([][]any, error) {
 	query, limit := selecting(columns...), fmt.Sprintf(" LIMIT %d", rows)
 	if by != nil {
-		if found, err := f.query(ctx, query+" ORDER BY "+mapping.Quote(by.Name)+" DESC"+limit); err == nil {
-			return found, nil
-		}
+		query += " ORDER BY " + mapping.Quote(by.Name) + " DESC"
 	}
 	return f.query(ctx, query+limit)
 }
+
+// uuids matches what can be compared with a column of UUIDs.
+var uuids = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // readLink looks the newest values of a column up in a column of another table.
 func (f *Facts) readLink(ctx context.Context, from, to *column) {
@@ -340,7 +356,7 @@ func (f *Facts) readLink(ctx context.Context, from, to *column) {
 	got, err := f.newest(ctx, from.table.numbered(), maxLinks, from)
 	values := map[any]bool{}
 	for _, row := range got {
-		if s := text(row[0]); s != "" && s != "0" {
+		if s := text(row[0]); s != "" && s != "0" && (to.Type != "uuid" || from.Type == "uuid" || uuids.MatchString(s)) {
 			values[row[0]] = true
 		}
 	}

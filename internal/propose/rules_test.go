@@ -9,12 +9,12 @@ import (
 
 func TestMeaningOf_WordsOfStatuses(t *testing.T) {
 	for what, list := range map[meaning]string{
-		unpaid:   "unpaid wait_pay pending_payment AwaitingPayment TO_PAY wc-pending-payment 待付款 已确认/待支付 未支付 WAIT_BUYER_PAY not_paid",
+		unpaid:   "PAYMENT_NOT_RECEIVED PAY_WAIT unpaid wait_pay pending_payment AwaitingPayment TO_PAY wc-pending-payment 待付款 已确认/待支付 未支付 WAIT_BUYER_PAY not_paid",
 		closed:   "cancelled CANCELED closed 已取消 交易关闭 无效订单 void abandoned 交易失败 unpaid_cancelled",
 		timedOut: "expired timeout 超时关闭 系统取消 auto_cancelled payment_expired",
 		paid:     "paid shipped 已付款 待发货 待收货 completed refunded 退款中 partially_paid processing delivered confirmed 已确认 checked_in",
 		fresh:    "pending new created placed unconfirmed pending_confirmation 待确认 booked",
-		unknown:  "payment_failed 支付失败 on_hold draft cart awaiting_payment_verification cancel_requested 取消申请 incomplete xyz 支付中",
+		unknown:  "not_confirmed payment_failed 支付失败 on_hold draft cart awaiting_payment_verification cancel_requested 取消申请 incomplete xyz 支付中",
 	} {
 		for _, word := range words(list) {
 			expect.Equal(t, meaningOf(word), what, "%s", word)

@@ -21,6 +21,11 @@ type value struct {
 
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
 
+// somebody matches words for orders that may wait for somebody else than the customer, such as one who has to accept a booking.
+var somebody = regexp.MustCompile(lists["somebody"][0])
+
+func (v value) somebody() bool { return somebody.MatchString(compress(cmp.Or(v.label, v.text))) }
+
 func (v value) ended() bool { return v.says == closed || v.says == timedOut }
 
 func (v value) name() string {
@@ -129,7 +134,7 @@ func (p *Proposal) paidMark(except *column) func(row int) bool {
 
 // says returns what a value says, by its label or its own word.
 func (c *column) says(value string) meaning {
-	label := c.labels[value]
+	label := c.label(value)
 	if label == "" && !isInteger(c) && c.Type != "boolean" {
 		label = value
 	}
@@ -159,7 +164,7 @@ func (p *Proposal) statusColumn(c *column, isPaid func(row int) bool) statusColu
 		}
 	}
 	for text, n := range rows {
-		s.values = append(s.values, value{text: text, label: c.labels[text], says: c.says(text), rows: n, old: old[text], paid: done[text]})
+		s.values = append(s.values, value{text: text, label: c.label(text), says: c.says(text), rows: n, old: old[text], paid: done[text]})
 	}
 	for i, v := range s.values { // those that ended at one age were closed by time
 		if v.says == closed || v.says == unknown && s.tells() && v.share() < 0.5 {
@@ -213,7 +218,7 @@ func (p *Proposal) nothingWaits(s statusColumn, all []statusColumn) string {
 		}
 	}
 	return fmt.Sprintf("no order of %s seems to wait for its payment: no value of %s says so, and none is of new orders only (%s). If the shop takes the payment "+
-		"before the order, nothing is to close. Else let it give such orders a status of their own, and name it: --unpaid", p.table.Name, s.Name,
+		"before the order, answer none. Else name their status, which may be one that no row has yet", p.table.Name, s.Name,
 		strings.Join(why, "; "))
 }
 
@@ -237,24 +242,32 @@ func (p *Proposal) chooseStatus() {
 		}
 	}
 	p.markCarts(s)
-	if why := p.nothingWaits(s, all); why != "" && p.a.Unpaid == "" {
-		p.Refused = why
+	if p.a.Unpaid == "none" {
+		p.refuse("--unpaid none: an order of %s never waits for its payment, so there is nothing to close. If the shop shall take orders before they are paid, "+
+			"let it give them a status of their own, and run init again with its name", t.Name)
 		return
-	} else if why != "" {
+	}
+	why := p.nothingWaits(s, all)
+	if why != "" && p.a.Unpaid != "" {
 		p.Doubts = slices.Insert(p.Doubts, 0, why)
 	}
 	for flag, v := range map[string]string{"closed": p.a.Closed, "unpaid": p.a.Unpaid} {
 		_, err := strconv.ParseInt(v, 10, 64)
-		if known := s.find(v); v != "" && len(s.values) > 0 && known.text == "" && (flag == "unpaid" || isInteger(s.column) != (err == nil)) {
+		known := s.find(v)
+		if fits := err == nil || !isInteger(s.column) && s.Type != "enum" && s.Type != "boolean"; v != "" && known.text == "" && !fits {
 			p.refuse("--%s %s: %s.%s has no such value; it has %s", flag, v, t.Name, s.Name, names(s.values))
-		} else if known.share() > 0.5 || flag == "unpaid" && known.share() > 0.05 {
+		} else if flag == "closed" && known.share() > 0.5 || known.share() > 0.95 { // what else is paid is excluded, or a question
 			p.refuse("--%s %s: those orders are paid: %s", flag, v, known)
 		} else if known.cart {
 			p.refuse("--%s %s: those rows are carts, and hold nothing: %s", flag, v, known)
 		}
 	}
 	p.from, p.to, p.isPaid = condition{column: s.column}, condition{column: s.column}, p.paidMark(s.column)
-	p.chooseUnpaid(s, all)
+	if why != "" && p.a.Unpaid == "" {
+		p.askValue("unpaid", why, s.values)
+	} else {
+		p.chooseUnpaid(s, all)
+	}
 	p.chooseClosed(s)
 	p.why["status"] = strings.Trim(p.from.why+"; "+p.to.why, "; ")
 	for _, v := range s.values {
@@ -270,9 +283,12 @@ func (p *Proposal) chooseStatus() {
 	}
 	slices.SortFunc(p.paid, inOrder)
 	slices.SortFunc(p.closed, inOrder)
-	if known := s.find(p.a.Closed); p.a.Closed != "" && known.rows == 0 && known.label == "" {
-		p.doubt("no row has %s %s yet: does your shop know it?", s.Name, p.a.Closed)
+	for _, v := range []string{p.a.Unpaid, p.a.Closed} {
+		if known := s.find(v); v != "" && known.rows == 0 && known.label == "" {
+			p.doubt("no row has %s %s yet: does your shop know it?", s.Name, v)
+		}
 	}
+	p.keepAnswered()
 	p.excludeMoney()
 	for _, other := range all {
 		if other.column == s.column {
@@ -292,7 +308,7 @@ func (p *Proposal) chooseStatus() {
 }
 
 func (p *Proposal) askValue(flag, text string, values []value) {
-	q := Question{Flag: flag, Text: fmt.Sprintf(text, p.table.Name, p.from.Name)}
+	q := Question{Flag: flag, Text: text}
 	for _, v := range values {
 		q.Numbers = append(q.Numbers, v.String())
 	}
@@ -318,15 +334,17 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 			return
 		}
 	}
+	several := slices.ContainsFunc(first, func(v value) bool { return v.rows > 0 && v.share() < 0.01 }) // two statuses before the payment
 	switch {
-	case len(sure) == 1:
+	case len(sure) == 1 && !several:
 		choose(sure[0].text, "unpaid: "+sure[0].String())
-	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && s.tells():
+	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && s.tells() && !first[0].somebody():
 		choose(first[0].text, "unpaid: none is paid, "+first[0].String())
-	case len(sure) == 0 && new.rows > 0 && s.tells():
+	case len(sure) == 0 && new.rows > 0 && s.tells() && !new.somebody():
 		choose(new.text, "unpaid: none is paid and nearly all are new, "+new.String())
 	default:
-		p.askValue("unpaid", "which value of %s.%s have orders that wait for their payment?", s.values)
+		p.askValue("unpaid", fmt.Sprintf("which value of %s.%s have orders that wait for their payment, and for nobody else? A value, which may be one that no "+
+			"row has yet, or none", p.table.Name, s.Name), s.values)
 	}
 }
 
@@ -345,10 +363,11 @@ func (p *Proposal) chooseClosed(s statusColumn) {
 	}
 	values := slices.DeleteFunc(slices.Clone(s.values), func(v value) bool { return v.text == p.from.value || v.says == paid || v.share() >= 0.5 })
 	if len(values) == 0 {
-		p.refuse("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it: --closed; "+
-			"or write the mapping by hand if a close is written elsewhere", p.table.Name, s.Name, names(s.values))
+		p.askValue("closed", fmt.Sprintf("%s.%s has no value for a closed order: %s. Let the shop know another one, and name it here; or write the mapping by hand "+
+			"if a close is written elsewhere", p.table.Name, s.Name, names(s.values)), nil)
+		return
 	}
-	p.askValue("closed", "which value of %s.%s shall a closed order get?", values)
+	p.askValue("closed", fmt.Sprintf("which value of %s.%s shall a closed order get? It may be one that no row has yet", p.table.Name, s.Name), values)
 }
 
 // excludePaid adds a condition on a column that marks paid orders: a close leaves an unpaid order out if this mark calls it paid. The value of
@@ -370,30 +389,41 @@ func (p *Proposal) excludePaid(mark statusColumn) {
 		}
 		return
 	}
-	if mark.Type == "bit" && open[usual] < n {
-		p.doubt("%d of %d unpaid orders have another %s than %s: a close would cancel them. A BIT cannot be compared: add a generated column", n-open[usual], n,
-			mark.Name, usual)
-	} else if mark.Type != "bit" {
-		p.where = append(p.where, condition{column: mark.column, value: usual, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
+	if mark.Type != "bit" || isBit(mark.column) {
+		p.where = append(p.where, filter{column: mark.column, values: []string{usual}, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
 	}
 }
 
-// excludeMoney excludes unpaid orders that have a time of payment, and names other signs of money.
+// excludeMoney excludes unpaid orders that have a time of payment, and asks about other signs of money.
 func (p *Proposal) excludeMoney() {
 	for _, c := range p.table.ranked("paidat") {
-		set, n := c.share(p.from.in)
+		set, n := c.share(p.unpaid)
 		unset, ok := c.unset()
-		switch unset.why = fmt.Sprintf("%.0f of %d unpaid orders have a %s, and stay open", set*float64(n), n, c.Name); {
-		case set == 0 || set > 0.5:
-		case ok:
+		if _, answered := p.kept(c.Name); set == 0 || answered {
+			continue
+		}
+		if unset.why = fmt.Sprintf("%.0f of %d unpaid orders have it, and stay open", set*float64(n), n); ok && set <= 0.5 {
 			p.where = append(p.where, unset)
-		default:
-			p.doubt("%s: a close would cancel them", unset.why)
+		} else {
+			p.askKeep(c, "money may have come for %s")
 		}
 	}
 	for _, c := range p.table.ranked("paidtoo") {
-		if set, n := c.share(p.from.in); set > 0 && set < 0.5 {
-			p.doubt("%.0f of %d unpaid orders have a %s: if money has come for them, exclude them by where", set*float64(n), n, c.Name)
+		set, _ := c.share(p.unpaid)
+		all, _ := c.share(anyRow) // then it says nothing of an order
+		if _, answered := p.kept(c.Name); set > 0 && all < 1 && !answered {
+			p.askKeep(c, "money may have come for %s")
 		}
+	}
+	name := strings.Join(p.table.paidIn, ",")
+	part, n := p.table.paid.share(p.unpaid)
+	if _, answered := p.kept(name); part > 0 && !answered && p.notBefore.IsZero() {
+		paid := func(row int) bool { return p.unpaid(row) && holds(p.table.paid.rows[row]) }
+		p.ask(Question{Flag: "keep", Key: name + "=", Text: fmt.Sprintf("%.0f of %d unpaid orders have a payment in %s, such as %s: a close would cancel them. "+
+			"ids: just these stay open, as after a lost callback; none: they close; unknown: whatever is overdue now stays open",
+			part*float64(n), n, name, p.examples(paid))})
+	}
+	for _, t := range p.f.unread {
+		p.doubt("whether table %s has payments of unpaid orders is not known: it could not be read in time", t)
 	}
 }

@@ -324,7 +324,7 @@ func (p *Proposal) chooseDelay() {
 		return
 	}
 	q := Question{Flag: "delay", Text: "after how long does an unpaid order close? such as 30m"}
-	if n := len(waiting); n > 0 {
+	if n := len(waiting); n > 0 && p.created.zoned() { // else their ages are wrong by some hours
 		q.Numbers = []string{fmt.Sprintf("%d orders are unpaid: the newest is %s old, the middle one %s, the oldest %s", n, short(waiting[0]), short(waiting[n/2]),
 			short(waiting[n-1]))}
 	}

@@ -57,7 +57,16 @@ func (p *Proposal) write() string {
 			add(key+flow(pairs...), strings.Join(why, "; "))
 		}
 	}
-	conditions("  where: ", p.where)
+	var pairs, reasons []string
+	for _, f := range p.where {
+		pairs, reasons = append(pairs, f.yaml(), f.String()), append(reasons, f.Name+": "+f.why)
+	}
+	if len(pairs) > 0 {
+		add("  where: "+flow(pairs...), strings.Join(reasons, "; "))
+	}
+	if !p.notBefore.IsZero() {
+		add("  not_before: "+p.notBefore.Format(time.RFC3339), "what is due before then stays open, by --keep unknown")
+	}
 	conditions("  set: ", p.set)
 	if p.lock != nil {
 		add("  lock: "+p.lock.yaml(), "its name: code that locks optimistically sees each close")
@@ -151,17 +160,21 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	if due.of == nil {
 		due, add = p.created, p.delay
 	}
-	var where []string
-	var args []any
-	for _, c := range p.conditions() {
-		if c.null {
-			where = append(where, mapping.Quote(c.Name)+" IS NULL")
-		} else {
-			where, args = append(where, mapping.Quote(c.Name)+" = ?"), append(args, c.value)
-		}
+	columns := []*column{p.id, due.of}
+	for _, c := range p.where {
+		columns = append(columns, c.column)
 	}
-	query := fmt.Sprintf("%s WHERE %s LIMIT %d", selecting(p.id, due.of), strings.Join(where, " AND "), maxRows)
-	found, err := f.query(ctx, query, args...)
+	query := fmt.Sprintf("%s WHERE %s = ? LIMIT %d", selecting(columns...), mapping.Quote(p.from.Name), maxRows)
+	found, err := f.query(ctx, query, p.from.value)
+	all := len(found) < maxRows
+	found = slices.DeleteFunc(found, func(row []any) bool {
+		for i, c := range p.where {
+			if !c.accepts(row[i+2]) {
+				return true
+			}
+		}
+		return false
+	})
 	switch {
 	case errors.Is(err, overdue.ErrSlow):
 		p.doubt("the database did not return the unpaid orders within 2 s, so the list of what the first sweep closes is missing")
@@ -178,7 +191,7 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	for i, at := range due.at {
 		when, late := 2, f.Now.Sub(at.Add(add))
 		switch {
-		case at.IsZero() || orderclose.IsNever(at):
+		case at.IsZero() || orderclose.IsNever(at) || at.Add(add).Before(p.notBefore):
 			when = 3
 		case late >= 0:
 			when, oldest = 0, max(oldest, late)
@@ -199,8 +212,8 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 		p.doubt("%d of %d unpaid orders would close in the first sweep, the oldest is overdue by %s: if they must stay open, write not_before", now, n,
 			rows[0].Oldest)
 	}
-	if len(found) == maxRows {
-		p.doubt("the table below counts %d of the unpaid orders: there are more", maxRows)
+	if !all {
+		p.doubt("the table below counts %d of the unpaid orders: there are more", len(found))
 	}
 	return rows, nil
 }

@@ -1,0 +1,105 @@
+package propose
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/expect"
+)
+
+// TestPropose_MoneyAndExceptionsAreQuestions: 100 orders are paid, 100 closed, and 40 unpaid for less than their delay, of which each fourth has something
+// that no closed one has. The file is written only after a question, or has a condition.
+func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
+	const payments = "CREATE TABLE payments (id INT PRIMARY KEY, order_id VARCHAR(64), status VARCHAR(20))"
+	for _, c := range []struct {
+		name, only     string // only: the servers
+		column         string // with its type
+		usual, special string
+		id             string // the type of the id
+		further        []string
+		answers        Answers
+		want           string
+	}{
+		{"partly paid", "", "amount_paid DECIMAL(10,2) NOT NULL", "0.00", "5.00", "", nil, Answers{}, "money may have come for 10 of 40 unpaid orders"},
+		{"partly paid, and told", "", "amount_paid DECIMAL(10,2) NOT NULL", "0.00", "5.00", "", nil, Answers{Keep: []string{"amount_paid=set"}},
+			"where: {amount_paid: 0}"},
+		{"a deleted order in a BIT", "mysql mariadb", "del BIT(1)", "0", "1", "", nil, Answers{}, "where: {del: [0, null]}"},
+		{"a way to pay by number", "", "payment_method INT NOT NULL", "0", "1", "", nil, Answers{}, "payment_method 1: 10 of 40 unpaid, 0 of 100 closed"},
+		{"a way to pay by number, and told", "", "payment_method INT NOT NULL", "0", "1", "", nil, Answers{Keep: []string{"payment_method=1"}},
+			"where: {payment_method: {not: 1}}"},
+		{"cash on delivery", "", "payment_method VARCHAR(20)", "'card'", "'cod'", "", nil, Answers{Keep: []string{"payment_method=cod,bank"}},
+			`where: {payment_method: {not: ["cod", "bank"]}}`},
+		{"a column that does not matter", "", "is_gift SMALLINT NOT NULL", "0", "1", "", nil, Answers{Keep: []string{"none"}}, "default: 30m"},
+		{"payments that name a UUID in text", "postgres", "channel INT", "1", "1", "UUID", []string{payments,
+			"INSERT INTO payments SELECT row_number() OVER (), UPPER(id::text), CASE WHEN special = 1 THEN 'SUCCESS' ELSE 'PENDING' END FROM orders"},
+			Answers{Unpaid: "unpaid"},
+			"10 of 40 unpaid orders have a payment in payments"},
+		{"a payment whose callback was lost", "", "channel INT", "1", "1", "", []string{strings.Replace(payments, "VARCHAR(64)", "BIGINT", 1),
+			"INSERT INTO payments SELECT id, id, 'PAID' FROM orders WHERE id IN (203)"},
+			Answers{Keep: []string{"payments=ids"}}, "where: {id: {not: 203}}"},
+		{"a closed status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Closed: "600003"}, `to: "600003"`},
+		{"an unpaid status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "WAIT_PAY", Delay: time.Hour}, `from: "WAIT_PAY"`},
+		{"nothing to close", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "none"}, "refused: --unpaid none: an order of orders never waits"},
+		{"frozen stock", "", "channel INT", "1", "1", "", []string{"CREATE TABLE order_item (id INT PRIMARY KEY, order_id BIGINT, sku_id BIGINT, quantity INT)",
+			"CREATE TABLE sku (id INT PRIMARY KEY, stock INT, lock_stock INT)"}, Answers{}, "take its pieces from sku.stock and add them to lock_stock"},
+		{"stock without what is frozen", "", "channel INT", "1", "1", "", []string{
+			"CREATE TABLE order_item (id INT PRIMARY KEY, order_id BIGINT, sku_id BIGINT, quantity INT)",
+			"CREATE TABLE sku (id INT PRIMARY KEY, stock INT, lock_stock INT)"},
+			Answers{Stock: "reserved"}, "{table: sku, sku: {column: id, type: integer}, reserved: lock_stock}"},
+	} {
+		for name, server := range servers(t) {
+			if c.only != "" && !strings.Contains(c.only, name) {
+				continue
+			}
+			t.Run(name+"/"+c.name, func(t *testing.T) {
+				id, number := "BIGINT", func(n int) string { return fmt.Sprint(n) }
+				if c.id != "" {
+					id, number = c.id, func(n int) string { return fmt.Sprintf("'%08x-0000-4000-8000-00000000000a'", n) }
+				}
+				all := []string{"CREATE TABLE orders (id " + id + " PRIMARY KEY, status VARCHAR(20) NOT NULL, created_at BIGINT NOT NULL, special SMALLINT, " +
+					c.column + ")"}
+				var rows []string
+				for n := range 240 {
+					status, ago, value, special := "paid", 3000*60+n*300, c.usual, 0
+					switch {
+					case n >= 200:
+						status, ago = "unpaid", (n-199)*40
+						if n%4 == 0 {
+							value, special = c.special, 1
+						}
+					case n >= 100:
+						status = "closed"
+					}
+					rows = append(rows, fmt.Sprintf("(%s, '%s', %d, %d, %s)", number(n+1), status, time.Now().Unix()-int64(ago), special, value))
+				}
+				all = append(all, "INSERT INTO orders VALUES "+strings.Join(rows, ", "))
+				if !strings.Contains(strings.Join(c.further, ""), "special") {
+					all = append(all, "ALTER TABLE orders DROP COLUMN special")
+				}
+				c.answers.Zone, c.answers.Table = "UTC", "orders"
+				if c.answers.Delay == 0 {
+					c.answers.Delay = 30 * time.Minute
+				}
+				p := open(t, server, "orders", append(all, c.further...)).Propose(c.answers)
+				got := fmt.Sprintf("refused: %s\n%s%+v\ndoubts: %q", p.Refused, p.YAML, p.Questions, p.Doubts)
+				expect.That(t, strings.Contains(got, c.want), "%q is not in:\n%s", c.want, got)
+			})
+		}
+	}
+}
+
+func TestColumn_LabelsHaveNoCase(t *testing.T) {
+	c := &column{labels: map[string]string{"pay_wait": "等待支付"}}
+	expect.Equal(t, c.label("PAY_WAIT"), "等待支付", "the label of a value in another case")
+}
+
+func TestHolds_ZeroIsNothing(t *testing.T) {
+	for _, v := range []any{nil, "", "0", "0.00", "-0.000", int64(0), false, "\x00", "0000-00-00 00:00:00"} {
+		expect.That(t, !holds(v), "%q holds something", v)
+	}
+	for _, v := range []any{"5.00", "x", int64(-1), true, "\x01", "2026-01-01"} {
+		expect.That(t, holds(v), "%q holds nothing", v)
+	}
+}
