@@ -107,7 +107,7 @@ func withoutOnUpdate(t *testing.T) {
 			exec(t, s.DB(), "CREATE TABLE o (no VARCHAR(20) PRIMARY KEY, status INT NOT NULL, due "+definition+", KEY (status, due, no))")
 			exec(t, s.DB(), "INSERT INTO o (no, status, due) VALUES ('1', 0, '2026-01-01 10:00:00'), ('2', 1, '2026-01-02 10:00:00')")
 			wrong, refused := errors.AsType[*store.MappingError](s.CheckMapping(t.Context()))
-			must.That(t, refused && len(wrong.Problems) == 1, "%v", wrong)
+			must.That(t, refused, "the table is not refused")
 			_, statement, found := strings.Cut(wrong.Problems[0].Fix, ", or: ")
 			must.That(t, found, "%s", wrong.Problems[0].Fix)
 			comment := "SELECT GROUP_CONCAT(column_comment, is_nullable) FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = 'due'"
