@@ -59,9 +59,9 @@ func TestConn_ATransactionHasItsOwnSettings(t *testing.T) {
 		o    *sql.TxOptions
 		want string
 	}{
-		{nil, "read committed 2s off UTC"},
-		{&sql.TxOptions{Isolation: sql.LevelReadCommitted}, "read committed 2s off UTC"},
-		{&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, "repeatable read 2s on UTC"},
+		{nil, "read committed 1s off UTC"},
+		{&sql.TxOptions{Isolation: sql.LevelReadCommitted}, "read committed 1s off UTC"},
+		{&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, "repeatable read 1s on UTC"},
 	} {
 		tx := must.Get(db.BeginTx(t.Context(), row.o))(t)
 		var isolation, wait, readOnly, zone string
