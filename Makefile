@@ -42,7 +42,7 @@ RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer .
 
 race: ## the race detector on the packages without servers, and on thirty random worlds
 	deploy/native/install.sh gcc
-	REQUIRE_REAL= go test -race -short -vet=off -cpu 1 -count=1 $(RACE) $(ARGS)
+	REQUIRE_REAL= go test -race -short -vet=off -cpu 1 -count=1 -timeout 30m $(RACE) $(ARGS)
 	go test -race -short -vet=off -cpu 1 -count=1 -run '^TestSuite_InMemory$$' ./internal/store/sqlite
 	go test -race -c -o bin/race.test ./internal/testkit/simulation
 	cd internal/testkit/simulation && CHAOS=drive SEEDS=30 GOMAXPROCS=1 ../../../bin/race.test
