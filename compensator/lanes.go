@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// slowCalls is how many calls the slow lane makes at once.
-	slowCalls = 8
 	// pagesAtOnce is how many pages of the fast lane are closed at the same time. Two transactions at once keep a database busy (make bench-close).
 	pagesAtOnce = 2
 	// slowShare is the part of the rate that the slow lane may use: a quarter.
@@ -89,8 +87,8 @@ type lanes struct {
 	fast          pageSize // of the fast lane; belongs to its goroutine
 
 	mu       sync.Mutex
-	retry    pageSize // of orders that rested
-	asked    map[string]bool
+	retry    pageSize              // of orders that rested
+	inSlow   map[string]bool       // the ids of the orders that the slow lane has
 	rested   [2][]orderclose.Order // whose rest has ended; the second ones are not searched if the first of them fail
 	results  []tried               // of the slow lane, which no turn has noted yet
 	answers  int64                 // calls that succeeded
@@ -106,10 +104,10 @@ func newLanes(c *calls, o Options) *lanes {
 		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second for its pages
 	}
 	l := &lanes{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), slow: rate.NewLimiter(slow, most), most: most,
-		limitsItself: bisect.LimitsItself(o.Store), fast: pageSize{orders: min(firstPage, most)}, asked: map[string]bool{}}
+		limitsItself: bisect.LimitsItself(o.Store), fast: pageSize{orders: min(firstPage, most)}, inSlow: map[string]bool{}}
 	l.retry = l.fast
 	l.reset()
-	l.search = bisect.Lane[orderclose.Order]{Call: l.callSlow, Failed: l.failedSlow, Again: l.nextRested, Calls: l.slowCalls}
+	l.search = bisect.Lane[orderclose.Order]{Call: l.callSlow, Failed: l.failedSlow, Again: l.nextRested, Calls: l.callsAtOnce}
 	return l
 }
 
@@ -128,19 +126,19 @@ func (l *lanes) silent() (silent, down bool) {
 	return silent, silent && time.Since(l.answered) >= silentFor
 }
 
-// slowCalls returns how many calls the slow lane may make at once.
-func (l *lanes) slowCalls() int {
+// callsAtOnce returns how many calls the slow lane may make at once.
+func (l *lanes) callsAtOnce() int {
 	if _, down := l.silent(); down {
 		return 1
 	}
-	return slowCalls
+	return bisect.LaneCalls
 }
 
 // has reports whether the slow lane has an order.
 func (l *lanes) has(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked[id]
+	return l.inSlow[id]
 }
 
 // next returns the next pages of the fast lane, each for one call. The store may take fewer orders for a while.
@@ -215,7 +213,7 @@ func (l *lanes) give(orders []orderclose.Order) bool {
 	}
 	l.mu.Lock()
 	for _, o := range orders {
-		l.asked[o.ID] = true
+		l.inSlow[o.ID] = true
 	}
 	l.mu.Unlock()
 	l.search.Add(orders)
@@ -240,7 +238,7 @@ func (l *lanes) nextRested() (page []orderclose.Order, skip bool) {
 	n := min(l.size(l.retry), len(l.rested[which]))
 	page, l.rested[which] = l.rested[which][:n:n], l.rested[which][n:]
 	for _, o := range page {
-		l.asked[o.ID] = true
+		l.inSlow[o.ID] = true
 	}
 	return page, which == 1
 }
@@ -260,7 +258,7 @@ func (l *lanes) noted() []tried {
 	l.results = nil
 	for _, r := range results {
 		for _, o := range r.orders {
-			delete(l.asked, o.ID)
+			delete(l.inSlow, o.ID)
 		}
 	}
 	return results
@@ -273,7 +271,7 @@ func (l *lanes) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range forgotten {
-		delete(l.asked, o.ID)
+		delete(l.inSlow, o.ID)
 	}
 }
 

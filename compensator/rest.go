@@ -48,7 +48,12 @@ func (r rests) tried(o orderclose.Order, v orderclose.Verdict, now time.Time) (b
 		delete(r, o.ID)
 	} else if before || !r.full() {
 		wait := nextRest(last.wait, v)
-		r[o.ID] = rest{orderclose.Order{ID: o.ID, Category: o.Category, CreatedAt: o.CreatedAt, Due: o.Due}, wait, now.Add(wait), settles(v), false, 0, 0}
+		r[o.ID] = rest{
+			order:   orderclose.Order{ID: o.ID, Category: o.Category, CreatedAt: o.CreatedAt, Due: o.Due},
+			wait:    wait,
+			ends:    now.Add(wait),
+			settled: settles(v),
+		}
 	}
 	return before
 }

@@ -184,7 +184,7 @@ func (t *turn) startSlowLane(ctx context.Context) {
 // takeNotes notes the results of the slow lane.
 func (t *turn) takeNotes(ctx context.Context) {
 	for _, r := range t.lanes.noted() {
-		t.settle(ctx, r)
+		t.settle(r)
 	}
 }
 
@@ -216,7 +216,7 @@ func (t *turn) ask(ctx context.Context, orders []orderclose.Order, until time.Du
 			if r.err != nil && (ctx.Err() != nil || errors.Is(r.err, orderclose.ErrNoOrderAtFault)) {
 				left, err = append(left, r.orders...), cmp.Or(err, r.err)
 			} else if r.err == nil || len(r.orders) == 1 || !t.lanes.give(r.orders) {
-				t.settle(ctx, r)
+				t.settle(r)
 			}
 		}
 		t.lanes.search.Start(ctx)
@@ -225,7 +225,7 @@ func (t *turn) ask(ctx context.Context, orders []orderclose.Order, until time.Du
 }
 
 // settle notes the result of a call.
-func (t *turn) settle(_ context.Context, r tried) {
+func (t *turn) settle(r tried) {
 	for i, o := range r.orders {
 		if r.err != nil {
 			t.failed(o, len(r.orders) == 1, r.err)

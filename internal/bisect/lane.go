@@ -10,9 +10,9 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// laneCalls is how many calls of a Lane run at once, and into how many parts it splits orders: a store that gives no answer on one of
+// LaneCalls is how many calls of a Lane run at once, and into how many parts it splits orders: a store that gives no answer on one of
 // 500 orders then costs three time limits, one for each size of parts.
-const laneCalls = 8
+const LaneCalls = 8
 
 // Lane finds the orders that make calls fail. It splits the orders of a failed call, makes a call for each part, and splits the parts that fail
 // again, down to single orders. It is safe for concurrent use.
@@ -26,7 +26,7 @@ type Lane[T any] struct {
 	// Again returns orders that failed before and are to be tried again now. If their call fails, and skip is true, and the first part of them
 	// fails too, they are not searched, because most of them will fail again. Nil, or no orders: there are none.
 	Again func() (orders []T, skip bool)
-	// Calls returns how many calls may run at once; nil: laneCalls.
+	// Calls returns how many calls may run at once; nil: LaneCalls.
 	Calls func() int
 
 	mu       sync.Mutex
@@ -92,7 +92,7 @@ func (l *Lane[T]) Clear() (orders []T) {
 
 // start starts calls while parts wait. Its caller has mu.
 func (l *Lane[T]) start(ctx context.Context) {
-	most := laneCalls
+	most := LaneCalls
 	if l.Calls != nil {
 		most = l.Calls()
 	}
@@ -177,10 +177,10 @@ func (l *Lane[T]) first(parts []part[T]) {
 	*to = append(parts, *to...)
 }
 
-// split splits orders into laneCalls parts.
+// split splits orders into LaneCalls parts.
 func split[T any](orders []T, again bool) (parts []part[T]) {
 	for len(orders) > 0 {
-		n := max((len(orders)+laneCalls-len(parts)-1)/(laneCalls-len(parts)), 1)
+		n := max((len(orders)+LaneCalls-len(parts)-1)/(LaneCalls-len(parts)), 1)
 		parts = append(parts, part[T]{orders: orders[:n:n], again: again})
 		orders = orders[n:]
 	}

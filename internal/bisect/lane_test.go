@@ -51,7 +51,7 @@ func TestLane_FindsTheOrdersThatFail(t *testing.T) {
 		for _, i := range all {
 			must.That(t, done[i] == 1 || slices.Contains(bad, i), "order %d was closed %d times", i, done[i])
 		}
-		must.That(t, calls <= laneCalls*(1+4*len(bad)), "%d calls for %d bad orders of %d", calls, len(bad), n)
+		must.That(t, calls <= LaneCalls*(1+4*len(bad)), "%d calls for %d bad orders of %d", calls, len(bad), n)
 	})
 }
 

@@ -155,7 +155,10 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		if r.Problems != "" {
 			fmt.Fprintln(w, "before migrate:", r.Problems)
 		}
-		next := map[bool]string{true: "Next:", false: "Next, after what stands behind `look at` and `before migrate`:"}[r.Problems == "" && len(p.Doubts) == 0]
+		next := "Next:"
+		if r.Problems != "" || len(p.Doubts) > 0 {
+			next = "Next, after what stands behind `look at` and `before migrate`:"
+		}
 		if len(r.Preview) > 0 {
 			fmt.Fprintf(w, "%-12s  %-7s %-14s  %s\n", "WOULD CLOSE", "ORDERS", "OLDEST OVERDUE", "EXAMPLES")
 		}

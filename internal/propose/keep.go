@@ -155,8 +155,8 @@ func (p *Proposal) askKeep(c *column, why string) {
 		". Do they stay open? set: whatever has a value there stays open; none: they close"})
 }
 
-// few is how many values tell orders apart by value. A column with more tells them apart by whether it holds anything.
-const few = 20
+// fewValues is how many values tell orders apart by value. A column with more tells them apart by whether it holds anything.
+const fewValues = 20
 
 // tells says that orders may differ by what a column has: one that can be compared, and is no long text.
 func tells(c *column) bool {
@@ -171,20 +171,20 @@ func (c *column) classes() []string {
 		switch all[row] = text(v); {
 		case v == nil:
 			all[row] = "null"
-		case len(counts) > few && holds(v):
+		case len(counts) > fewValues && holds(v):
 			all[row] = "set"
-		case len(counts) > few:
+		case len(counts) > fewValues:
 			all[row] = "null"
 		}
 	}
 	return all
 }
 
-// later matches ways to pay that take days.
-var later = regexp.MustCompile(lists["later"][0])
+// paysLater matches ways to pay that take days.
+var paysLater = regexp.MustCompile(lists["later"][0])
 
-// closesSome is how many closed orders show which orders the shop closes.
-const closesSome = 20
+// enoughClosed is how many closed orders show which orders the shop closes.
+const enoughClosed = 20
 
 // differences lists the columns by which some of the unpaid orders differ from those that the shop closes: a value that is four times rarer among closed
 // orders, of which eight were to be expected; with eight to be expected two or less are chance in one of seventy columns. If the shop closes nothing, each
@@ -216,9 +216,9 @@ func (p *Proposal) differences() (all []string) {
 		says := ""
 		for _, class := range slices.Sorted(maps.Keys(open)) {
 			expected := float64(open[class]) / float64(n) * float64(nClosed)
-			rare := nClosed >= closesSome && expected >= 8 && float64(closed[class])*4 <= expected
-			takesDays := slices.Contains(p.table.ranked("method"), c) && later.MatchString(compress(cmp.Or(c.label(class), class)))
-			if open[class] < n && len(open) <= few && (rare || takesDays || nClosed < closesSome) {
+			rare := nClosed >= enoughClosed && expected >= 8 && float64(closed[class])*4 <= expected
+			takesDays := slices.Contains(p.table.ranked("method"), c) && paysLater.MatchString(compress(cmp.Or(c.label(class), class)))
+			if open[class] < n && len(open) <= fewValues && (rare || takesDays || nClosed < enoughClosed) {
 				name := class
 				if label := c.label(class); label != "" {
 					name += " (" + label + ")"
@@ -256,10 +256,9 @@ func (p *Proposal) chooseExceptions() {
 	}
 	q := Question{Flag: "keep", Numbers: differ}
 	switch {
-	case old > 0 && closed >= closesSome:
+	case old > 0 && closed >= enoughClosed:
 		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s, while the shop closed %d others: what tells them apart?",
-			old, n,
-			p.examples(late), short(p.delay), closed)
+			old, n, p.examples(late), short(p.delay), closed)
 	case old > 0:
 		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s: the first sweep would close them. Do some stay open?", old, n,
 			p.examples(late), short(p.delay))

@@ -21,10 +21,12 @@ type value struct {
 
 func (v value) share() float64 { return float64(v.paid) / float64(max(v.rows, 1)) }
 
-// somebody matches words for orders that may wait for somebody else than the customer, such as one who has to accept a booking.
-var somebody = regexp.MustCompile(lists["somebody"][0])
+// waitsForOthers matches words for orders that may wait for somebody else than the customer, such as one who has to accept a booking.
+var waitsForOthers = regexp.MustCompile(lists["somebody"][0])
 
-func (v value) somebody() bool { return somebody.MatchString(compress(cmp.Or(v.label, v.text))) }
+func (v value) waitsForOthers() bool {
+	return waitsForOthers.MatchString(compress(cmp.Or(v.label, v.text)))
+}
 
 func (v value) ended() bool { return v.says == closed || v.says == timedOut }
 
@@ -338,9 +340,9 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	switch {
 	case len(sure) == 1 && !several:
 		choose(sure[0].text, "unpaid: "+sure[0].String())
-	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && s.tells() && !first[0].somebody():
+	case len(sure) == 0 && len(first) == 1 && first[0].rows > first[0].old && s.tells() && !first[0].waitsForOthers():
 		choose(first[0].text, "unpaid: none is paid, "+first[0].String())
-	case len(sure) == 0 && new.rows > 0 && s.tells() && !new.somebody():
+	case len(sure) == 0 && new.rows > 0 && s.tells() && !new.waitsForOthers():
 		choose(new.text, "unpaid: none is paid and nearly all are new, "+new.String())
 	default:
 		p.askValue("unpaid", fmt.Sprintf("which value of %s.%s have orders that wait for their payment, and for nobody else? A value, which may be one that no "+

@@ -48,26 +48,24 @@ func (p *Proposal) write() string {
 	if p.shut.of != nil {
 		add("  closed_at: "+p.shut.flow("column"), p.shut.why)
 	}
-	conditions := func(key string, of []condition) {
-		var pairs, why []string
-		for _, c := range of {
-			pairs, why = append(pairs, c.yaml(), c.String()), append(why, c.Name+": "+c.why)
-		}
-		if len(of) > 0 {
-			add(key+flow(pairs...), strings.Join(why, "; "))
-		}
-	}
 	var pairs, reasons []string
+	addPairs := func(key string) {
+		if len(pairs) > 0 {
+			add(key+flow(pairs...), strings.Join(reasons, "; "))
+		}
+		pairs, reasons = nil, nil
+	}
 	for _, f := range p.where {
 		pairs, reasons = append(pairs, f.yaml(), f.String()), append(reasons, f.Name+": "+f.why)
 	}
-	if len(pairs) > 0 {
-		add("  where: "+flow(pairs...), strings.Join(reasons, "; "))
-	}
+	addPairs("  where: ")
 	if !p.notBefore.IsZero() {
 		add("  not_before: "+p.notBefore.Format(time.RFC3339), "what is due before then stays open, by --keep unknown")
 	}
-	conditions("  set: ", p.set)
+	for _, c := range p.set {
+		pairs, reasons = append(pairs, c.yaml(), c.String()), append(reasons, c.Name+": "+c.why)
+	}
+	addPairs("  set: ")
 	if p.lock != nil {
 		add("  lock: "+p.lock.yaml(), "its name: code that locks optimistically sees each close")
 	}
@@ -166,6 +164,13 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	}
 	query := fmt.Sprintf("%s WHERE %s = ? LIMIT %d", selecting(columns...), mapping.Quote(p.from.Name), maxRows)
 	found, err := f.query(ctx, query, p.from.value)
+	switch {
+	case errors.Is(err, overdue.ErrSlow):
+		p.doubt("the database did not return the unpaid orders within 2 s, so the list of what the first sweep closes is missing")
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the unpaid orders: %w", err)
+	}
 	all := len(found) < maxRows
 	found = slices.DeleteFunc(found, func(row []any) bool {
 		for i, c := range p.where {
@@ -175,13 +180,6 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 		}
 		return false
 	})
-	switch {
-	case errors.Is(err, overdue.ErrSlow):
-		p.doubt("the database did not return the unpaid orders within 2 s, so the list of what the first sweep closes is missing")
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read the unpaid orders: %w", err)
-	}
 	rows, oldest, read := []Preview{{When: "now"}, {When: "within a day"}, {When: "later"}, {When: "never"}}, time.Duration(0), column{}
 	for _, row := range found {
 		read.rows = append(read.rows, row[1])

@@ -187,22 +187,22 @@ func (c change) keep(rows []wire.OutboxRow) error {
 		return err
 	}
 	for len(rows) > 0 && err == nil {
-		small := slices.IndexFunc(rows, func(r wire.OutboxRow) bool { return r.TooLarge > 0 })
-		if small == 0 {
+		fitting := slices.IndexFunc(rows, func(r wire.OutboxRow) bool { return r.TooLarge > 0 }) // the rows before one that is too large
+		if fitting == 0 {
 			_, err = c.exec(fmt.Sprintf("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) SELECT order_id, payload, %d, %d FROM outbox_events"+
 				" WHERE id = %d", c.now, next[rows[0].OrderID], rows[0].ID))
 			rows = rows[1:]
 			continue
 		}
-		if small < 0 {
-			small = len(rows)
+		if fitting < 0 {
+			fitting = len(rows)
 		}
 		var args []any
-		for _, row := range rows[:small] {
+		for _, row := range rows[:fitting] {
 			args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
 		}
-		_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", small), args...)
-		rows = rows[small:]
+		_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", fitting), args...)
+		rows = rows[fitting:]
 	}
 	return err
 }

@@ -241,6 +241,9 @@ func (p *plan) oneBrokerClock() bool {
 // hold waits for as long as an event lasts, at most until all faults must have ended.
 func (w *chaosWorld) hold(e event) { wait(w.faulty, e.For) }
 
+// closesInGo reports whether the program has a Store of its own, which no command has.
+func (p *plan) closesInGo() bool { return p.Service == inGo && p.has("service") }
+
 // has reports whether the plan has an event of one of these kinds.
 func (p *plan) has(names ...string) bool {
 	return slices.ContainsFunc(p.Events, func(e event) bool { return slices.Contains(names, e.Kind) })

@@ -58,7 +58,7 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	cfg := w.config()
 	p.wants = cfg.Buckets
 	var own closer.Store
-	if w.plan.Service == inGo && w.plan.has("service") {
+	if w.plan.closesInGo() {
 		own = hookedStore{w.db, w.service.before}
 	}
 	p.app, err = pipeline.New(pipeline.Options{

@@ -36,7 +36,7 @@ type tenure span
 // losesReminders reports whether any reminder of the world may be missing: no compensator runs, a clock is wrong, the rules change, or the
 // shop has a store in Go.
 func (p *plan) losesReminders() bool {
-	return !p.Sweeps || p.Service == inGo && p.has("service") || p.has("database-clock", "checkout-clock", "reload")
+	return !p.Sweeps || p.closesInGo() || p.has("database-clock", "checkout-clock", "reload")
 }
 
 // unattended returns the times in which perhaps nobody writes reminders, by their begin: the database or a service that closes fails, or no process

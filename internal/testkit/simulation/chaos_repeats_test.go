@@ -45,8 +45,8 @@ func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 
 // sweepTwice sweeps with two processes at once, without a lock.
 func (w *chaosWorld) sweepTwice(ctx context.Context) error {
-	if w.plan.Service == inGo && w.plan.has("service") {
-		return nil // a command does not have the Store of a program
+	if w.plan.closesInGo() {
+		return nil
 	}
 	var sweeps sync.WaitGroup
 	errs := make([]error, 2)
