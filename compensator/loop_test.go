@@ -624,6 +624,17 @@ func TestPageSize_FollowsWhatMoreOrdersTake(t *testing.T) {
 	}
 }
 
+// The holder before may have died in the middle of its news, so the first ones of a process begin earlier than those of later turns.
+func TestTurn_TheFirstNewsOfAProcessReachBackAMinute(t *testing.T) {
+	cutoff := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	first := cutoff.Sub(newsSince(time.Time{}, cutoff))
+	expect.That(t, first == time.Minute, "the first news begin %v before the cutoff, want a minute", first)
+	for back, want := range map[time.Duration]time.Duration{turnTime: turnTime + newsBack, 0: newsBack, -turnTime: newsBack} {
+		got := cutoff.Sub(newsSince(cutoff.Add(-back), cutoff))
+		expect.That(t, got == want, "news after a turn whose cutoff was %v earlier begin %v before the cutoff, want %v", back, got, want)
+	}
+}
+
 func TestTurn_IsFollowedAtOnceIfItLeftOrders(t *testing.T) {
 	for _, c := range []struct {
 		took, every time.Duration

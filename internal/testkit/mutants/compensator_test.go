@@ -37,7 +37,7 @@ var compensatorMutants = []mutant{
 	{"silence-unnoticed", "a turn in which no order gets an answer counts as good", nil,
 		"compensator", "TestLoop_TellsWhetherItsTurnsWork/closes_have_no_answer", "the last turn counts as good"},
 	{"new-holder-looks-back", "a new holder begins with the orders that come due now", changes{{"-newHolderBack", "-newsBack"}},
-		"compensator", "TestLoop_HealthyOrdersCloseInHalfAMinuteBesideOthers/20,000_pending", "with the holder killed"},
+		"compensator", "TestTurn_TheFirstNewsOfAProcessReachBackAMinute", "the first news begin"},
 	{"one-page-size", "a page has more orders than the store takes", changes{{"size", "max(size, l.most)"}},
 		"compensator", "TestLanes_PagesHaveTheOrdersOfOneCall", "orders in a page"},
 	{"cut-turn-waits", "a turn that left orders is followed by a pause", changes{{"left", "left && every == 0"}},
