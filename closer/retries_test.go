@@ -47,12 +47,12 @@ func TestCloser_FailingBucketsDelayNoDueOrder(t *testing.T) {
 	})
 }
 
-// Above the bound of retries the partition is not read on.
+// Above the bound of retries the partition is not read on. Large records reach it soon.
 func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &orderLog{}
+		const orders, bytes = 300, 40_000
+		log, begin := &orderLog{}, time.Now()
 		log.Fail = testkit.Rejects(10 * time.Minute)
-		const orders = 25_000
 		var mu sync.Mutex
 		tried := map[string]bool{}
 		store := &testkit.Store{Verdict: testkit.Gives(orderclose.PaymentPending, ""), On: func(_ context.Context, requests []orderclose.CloseRequest) error {
@@ -64,18 +64,34 @@ func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 			return nil
 		}}
 		for i := range orders {
-			log.add(t, fmt.Sprint(i))
+			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"a": strings.Repeat("x", bytes)}}
+			log.put(t, toClose, wire.Record{Order: o, Release: begin})
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Minute)
 		mu.Lock()
-		expect.Between(t, len(tried), maxRetriesWaiting, maxRetriesWaiting+3000, "orders that were tried, a fetch above the bound")
+		const fetch = 1 << 20
+		expect.Between(t, len(tried), maxRetryBytes/bytes, (maxRetryBytes+fetch)/bytes+1, "orders that were tried, a fetch above the bound")
 		mu.Unlock()
 		time.Sleep(25 * time.Minute)
 		if n := len(log.Keys("delay_10s")) + len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
 			t.Errorf("%d appended, done below %d", n, log.doneBelow())
 		}
 	})
+}
+
+func TestRetries_AreFullAtEitherBound(t *testing.T) {
+	for name, r := range map[string]retries{
+		"records": {records: maxRetriesWaiting - 1},
+		"bytes":   {bytes: maxRetryBytes - 1},
+	} {
+		record := []wire.RawRecord{{Body: make([]byte, 1)}}
+		expect.That(t, !r.full(), "%s: full below the bound", name)
+		r.count(record, 1)
+		expect.That(t, r.full(), "%s: not full at the bound", name)
+		r.count(record, -1)
+		expect.That(t, !r.full(), "%s: full after the record is gone", name)
+	}
 }
 
 // A relay reads a bucket only as often as its whole length needs, so a record with five minutes left must not be appended to a bucket of half an hour.

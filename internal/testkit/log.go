@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxFetch is the maximum number of records in a fetch, about those of 1 MB.
-	maxFetch = 3000
+	// A fetch has at most maxFetch records, and ends with the record that reaches maxFetchBytes.
+	maxFetch, maxFetchBytes = 3000, 1 << 20
 	// fetchWait is how long a fetch waits for records.
 	fetchWait = 2 * time.Second
 	// pollPause is the pause of a waiting fetch between two looks.
@@ -270,15 +270,17 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 		return f, 0
 	}
 	f.Next, f.End = offset, end
+	bytes := 0
 	for _, m := range l.records[at][offset-begin:] {
 		if later := time.Until(m.visible); later > 0 {
 			f.AtEnd = len(f.Records) == 0 // as the high watermark of a broker says
 			return f, min(pollPause, later)
 		}
-		if len(f.Records) == maxFetch {
+		if len(f.Records) == maxFetch || bytes >= maxFetchBytes {
 			break
 		}
 		f.Records, f.Next = append(f.Records, m.Raw()), f.Next+1
+		bytes += f.Records[len(f.Records)-1].Size()
 	}
 	f.AtEnd = f.Next == end
 	return f, pollPause
