@@ -13,7 +13,7 @@ import (
 func (s *Store) SetRetryFor(d time.Duration) { s.RetryFor = d }
 
 // SetReadLimit sets after how long the server ends a read of the loop.
-func (s *Store) SetReadLimit(d time.Duration) { s.readLimit = d }
+func (s *Store) SetReadLimit(d time.Duration) { s.ReadLimit = d }
 
 // orders returns the table of orders.
 func (s *Store) orders() []*db.Table {

@@ -79,7 +79,6 @@ type Store struct {
 	*money.Payments
 	*read.Reader
 	hours     sync.Map                  // the hour of sweeps that this process wrote last, in Unix milliseconds, by the name of the pipeline
-	readLimit time.Duration             // for tests, in place of the constant readLimit; 0: the constant
 	seesAll   atomic.Pointer[time.Time] // when no row-level security hid orders; nil: not asked yet
 	quietSlow atomic.Pointer[time.Time] // when BeginTurn last took too long to look whether an order is due; nil: never
 }

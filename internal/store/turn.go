@@ -1,27 +1,19 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
-
-	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 const (
-	// readLimit is after how long the server ends a read of the loop.
-	readLimit = 2 * time.Second
 	// pausesFor is how long BeginTurn returns a pause that has ended.
 	pausesFor = 24 * time.Hour
 	// seesAllFor is for how long BeginTurn knows that no row-level security hides orders.
@@ -114,27 +106,4 @@ func (s *Store) BeginTurn(ctx context.Context, at time.Time) (b overdue.Begin, e
 		return s.BeginTurn(ctx, at)
 	}
 	return b, s.FailedTo(ctx, err, "read the clock and the pauses")
-}
-
-// Select executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
-func (s *Store) Select(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
-	limit, limited := cmp.Or(s.readLimit, readLimit), ctx
-	switch s.Handle.Dialect.Name {
-	case db.MySQL: // MariaDB executes the first comment, and MySQL takes the second for a hint
-		query = fmt.Sprintf("/*M!100600 SET STATEMENT max_statement_time = %v FOR */ SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s", limit.Seconds(),
-			limit.Milliseconds(), strings.TrimPrefix(query, "SELECT "))
-		err = db.EachRow(s.Gorm.WithContext(ctx), query, args, each)
-	case db.Postgres: // a setting of the session would be that of another client behind a pooler
-		ctx := context.WithValue(ctx, postgres.StatementTimeout{}, limit)
-		err = s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return db.EachRow(tx, query, args, each) }, &sql.TxOptions{ReadOnly: true})
-	default:
-		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-		err = db.EachRow(s.Gorm.WithContext(limited), query, args, each)
-	}
-	if err != nil && ctx.Err() == nil && (db.HasCode(err, db.SlowCodes) || errors.Is(limited.Err(), context.DeadlineExceeded)) {
-		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, overdue.ErrSlow, err)
-	}
-	return err
 }

@@ -14,5 +14,6 @@
 //	pagestatements.go          the statement of a page
 //	duerule.go                 due times by rule: the delays in force
 //	sql.go                     queries and INSERTs; statements in a transaction of the shop
+//	select.go                  reads that the server ends after a time
 //	tx.go, fault.go            transactions and their retries; the meaning of errors
 package db

@@ -35,7 +35,8 @@ type Handle struct {
 	// OpenUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout.
 	OpenUnbounded func() (*sql.DB, error)
-	RetryFor      time.Duration // for tests, in place of the constant retryFor; 0: the constant
+	// RetryFor and ReadLimit are for tests, in place of the constants retryFor and readLimit; 0: the constant.
+	RetryFor, ReadLimit time.Duration
 }
 
 // GormConfig returns the configuration that the store needs: no implicit transactions, no
