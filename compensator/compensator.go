@@ -32,7 +32,6 @@
 //	sweep.go        a pass by hand, and its report
 //	calls.go        calls of the user's code: time limits, panics
 //	metrics.go      metrics
-//	recheck.go      asks the payment provider again about closed orders
 package compensator
 
 import (
@@ -130,8 +129,7 @@ type Options struct {
 	// Rate limits the orders per second that the loop tries. Default DefaultRate; negative: no limit.
 	Rate int
 	// Skews compares the creation times of new orders with the clock of the database, if Reader has them. Default: they are not compared.
-	Skews   *Skews
-	Recheck *Recheck // how the payment provider is asked again about closed orders; nil: it is not
+	Skews *Skews
 	// Record keeps a record of each period and of each pass by hand, such as in the control topic. A turn, and a process that stops, wait for it
 	// for a second at most. Default: nowhere.
 	Record func(ctx context.Context, s Report) error
@@ -163,9 +161,6 @@ type Compensator struct {
 
 // New returns a Compensator, or an error if the options are invalid.
 func New(o Options) (*Compensator, error) {
-	if err := o.Recheck.check(); err != nil {
-		return nil, err
-	}
 	if o.LockChecked == nil {
 		o.LockChecked = func(error) {}
 	}
@@ -203,9 +198,6 @@ func (c *Compensator) Run(ctx context.Context) error {
 	l := c.newLoop()
 	l.giveBack, l.lock = h.giveBack, func() string { state, _ := h.state.Load().(string); return state }
 	tasks := append([]Task{{Do: l.do, Idle: l.idle}}, c.o.Tasks...)
-	if c.o.Recheck != nil {
-		tasks = append(tasks, c.recheck())
-	}
 	h.run(ctx, tasks)
 	_ = l.lanes.search.Wait() // ctx has ended
 	return nil

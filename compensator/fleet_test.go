@@ -81,7 +81,7 @@ func (f *fleet) start(o Options) (stop func()) {
 		o.Store, o.Reader, o.SweepLog = f.shop, f.shop, f.shop
 	}
 	o.Leases, o.Process = f.shop, fmt.Sprint("p", len(f.works))
-	if o.Redis == nil && o.Recheck == nil { // days of extensions in Redis take long
+	if o.Redis == nil {
 		o.Redis = client
 	}
 	o.Registerer, o.Name, o.Logger = c, "order-close", f.logger
@@ -395,7 +395,6 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	r := testkit.NewMetrics()
 	m := must.Get(newMetrics(r, nil))(t)
 	expect.Equal(t, r.Series("compensator_found_total"), 4, "kinds with a series at 0")
-	expect.Equal(t, r.Series("compensator_rechecked_total"), 4, "results of a recheck with a series at 0")
 	m.seconds.Observe(.5)
 	m.lockStuck.Set(zeroOrOne(true))
 	for name, want := range map[string]float64{"compensator_pass_seconds": 1, "compensator_last_pass_timestamp_seconds": 0,

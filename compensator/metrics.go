@@ -11,11 +11,11 @@ import (
 // sweepMetrics are the metrics of a Compensator. The methods are safe for concurrent use.
 type sweepMetrics struct {
 	metrics.Closes
-	seconds          prometheus.Histogram
-	found, rechecked *prometheus.CounterVec
-	failed           prometheus.Counter
+	seconds prometheus.Histogram
+	found   *prometheus.CounterVec
+	failed  prometheus.Counter
 
-	untried, lastPass, resting, lockAvailable, lockStuck, every, unfinished, recheckBehind prometheus.Gauge
+	untried, lastPass, resting, lockAvailable, lockStuck, every, unfinished prometheus.Gauge
 }
 
 // newMetrics registers the metrics. category is Options.Category.
@@ -39,15 +39,6 @@ func newMetrics(r prometheus.Registerer, category func(string) string) (*sweepMe
 		every: f.Gauge("compensator_every_seconds", "Time from the begin of a turn of the compensator to that of the next; 0 if this process runs none."),
 		unfinished: f.Gauge("compensator_unfinished_hours",
 			"How many of the last two full periods have no finished compensation; 0 if this process does not hold the lock."),
-		rechecked: f.CounterVec("compensator_rechecked_total",
-			"Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step "+
-				"asks again) or given_up (no answer, and no step is left).", "result"),
-		recheckBehind: f.Gauge("compensator_recheck_behind_seconds",
-			"By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if "+
-				"none is due."),
-	}
-	for _, result := range []string{recheckFound, recheckNone, recheckUnknown, recheckGivenUp} {
-		m.rechecked.WithLabelValues(result)
 	}
 	m.count(overdue.Counts{}) // a series must exist at 0, or its first increase is not seen
 	m.lockAvailable.Set(1)

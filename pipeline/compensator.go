@@ -37,14 +37,13 @@ func (a *App) buildCompensator() (part, error) {
 	if _, inDatabase := source.(*store.Store); inDatabase {
 		needs = append(needs, a.needOrders())
 	}
-	if o.Recheck, err = a.recheck(source); err != nil {
+	if o.Tasks, err = a.tasks(source); err != nil {
 		return part{}, err
 	}
 	if err := a.useLocks(&o); err != nil {
 		return part{}, err
 	}
 	o.LockChecked, o.TurnEnded = a.lockChecked, a.turnEnded
-	o.Tasks = a.tasks()
 	loop, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
@@ -56,8 +55,22 @@ func (a *App) buildCompensator() (part, error) {
 	return part{role, needs, loop.Run}, nil
 }
 
-// tasks returns what the holder of the lock does beside the loop. Orders that are not in the database are neither counted nor reminded of.
-func (a *App) tasks() []compensator.Task {
+// tasks returns what the holder of the lock does beside the loop.
+func (a *App) tasks(source sweepSource) ([]compensator.Task, error) {
+	tasks := a.databaseTasks()
+	o, err := a.recheckOptions(source)
+	if err != nil || o == nil {
+		return tasks, err
+	}
+	recheck, err := payment.NewRecheck(*o)
+	if err != nil {
+		return nil, err
+	}
+	return append(tasks, compensator.Task{Do: recheck.Do, Idle: recheck.Idle}), nil
+}
+
+// databaseTasks returns the tasks for orders in the database. Others are neither counted nor reminded of.
+func (a *App) databaseTasks() []compensator.Task {
 	db, delays := a.conns.Store, func() orderclose.Delays { return a.config().Delays }
 	if _, own := a.o.Store.(sweepSource); own || db == nil {
 		if reminders.Wanted(delays().Rules) {
@@ -180,9 +193,9 @@ func (a *App) useLocks(o *compensator.Options) error {
 	return err
 }
 
-// recheck returns how the compensator asks the payment provider again about closed orders; nil if there is
+// recheckOptions returns how the payment provider is asked again about closed orders; nil if there is
 // no provider, if closer.payment.recheck is empty, or if the orders that were closed are not in source.
-func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
+func (a *App) recheckOptions(source sweepSource) (*payment.RecheckOptions, error) {
 	method, err := a.closeMethodOnce()
 	c := a.o.Config.Closer.Payment
 	closed, ok := source.(closedStore)
@@ -206,12 +219,15 @@ func (a *App) recheck(source sweepSource) (*compensator.Recheck, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &compensator.Recheck{Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate}, nil
+	return &payment.RecheckOptions{
+		Name: a.o.Config.Topics.Close, Store: closed, Asker: asker, Steps: c.Recheck, Batch: c.Batch, Rate: c.RecheckRate,
+		Logger: a.o.Logger.With("stage", compensator.Stage), Metrics: a.metrics,
+	}, nil
 }
 
 // closedStore is a store that knows which orders were closed, and records their late payments.
 type closedStore interface {
-	compensator.ClosedStore
+	payment.ClosedStore
 	RecordLate(ctx context.Context, payments []store.LatePayment) (int, error)
 }
 

@@ -67,7 +67,7 @@ func (a lateAnswers) Cancel(context.Context, []string) ([]payment.Answer, error)
 func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testing.T) {
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(*config.Config) {})
-	k, err := a.recheck(orders)
+	k, err := a.recheckOptions(orders)
 	must.That(t, err == nil && k != nil && slices.Equal(k.Steps, []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}) && k.Batch == 100 && k.Rate == 20,
 		"%+v, %v", k, err)
 	var requests []orderclose.CloseRequest
@@ -88,10 +88,10 @@ func TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing(t *testin
 func TestRecheck_IsOffWithoutStepsAndWithoutAProvider(t *testing.T) {
 	orders := &lateOrders{}
 	a := recheckApp(t, orders, func(c *config.Config) { c.Closer.Payment.Recheck = nil })
-	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
+	expect.Equal(t, must.Get(a.recheckOptions(orders))(t), nil, "?")
 	a = recheckApp(t, orders, func(*config.Config) {})
 	a.o.Payment = nil
-	expect.Equal(t, must.Get(a.recheck(orders))(t), nil, "?")
+	expect.Equal(t, must.Get(a.recheckOptions(orders))(t), nil, "?")
 }
 
 func recheckApp(t *testing.T, orders *lateOrders, change func(*config.Config)) *App {

@@ -21,14 +21,14 @@ import (
 // appMetrics are the metrics of the process, and of the calls of the user's services; each
 // stage has its own. The methods are safe for concurrent use.
 type appMetrics struct {
-	seconds           *prometheus.HistogramVec
-	reminderLate      prometheus.Histogram
-	refused, payments *prometheus.CounterVec
+	seconds                      *prometheus.HistogramVec
+	reminderLate                 prometheus.Histogram
+	refused, payments, rechecked *prometheus.CounterVec
 
 	breaker, timeout, failing, waiting, waitingOverdue, waitingFarthest, paused, delay, deadLetters, overdue *prometheus.GaugeVec
 	clockOffset, producerClock, producerOrders                                                               *prometheus.GaugeVec
 
-	reloaded, waitingUnseen, remindersDone prometheus.Gauge
+	reloaded, waitingUnseen, remindersDone, recheckBehind prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
 	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift, writesFailing *prometheus.GaugeVec
@@ -89,7 +89,16 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		remindersDone: f.Gauge("reminders_complete_timestamp_seconds",
 			"Up to this time, by its own clock, this compensator has written every reminder; before its first round is complete, when that "+
 				"began; 0: topics.yaml has no rule with remind, or another compensator writes them."),
+		rechecked: f.CounterVec("compensator_rechecked_total",
+			"Closed orders that the payment provider was asked about again, by result: late_payment (one was recorded), none, unknown (the next step "+
+				"asks again) or given_up (no answer, and no step is left).", "result"),
+		recheckBehind: f.Gauge("compensator_recheck_behind_seconds",
+			"By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if "+
+				"none is due."),
 		deadRead: f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
+	}
+	for _, result := range []string{payment.RecheckFound, payment.RecheckNone, payment.RecheckUnknown, payment.RecheckGivenUp} {
+		m.Rechecked(result, 0)
 	}
 	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, payment.Cancelled, payment.Unknown} {
 		m.PaymentAnswers(a, 0) // a series must exist at 0, or its first increase is not seen
@@ -151,6 +160,14 @@ func (m *appMetrics) CallsFailing(endpoint string, since time.Time) {
 func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
 	m.payments.WithLabelValues(string(a)).Add(float64(orders))
 }
+
+// Rechecked implements payment.RecheckMetrics.
+func (m *appMetrics) Rechecked(result string, orders int) {
+	m.rechecked.WithLabelValues(result).Add(float64(orders))
+}
+
+// RecheckBehind implements payment.RecheckMetrics.
+func (m *appMetrics) RecheckBehind(d time.Duration) { m.recheckBehind.Set(d.Seconds()) }
 
 // ConfigReloaded sets whether the last read topics.yaml was accepted.
 func (m *appMetrics) ConfigReloaded(ok bool) {

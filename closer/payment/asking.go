@@ -221,4 +221,6 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 // noMetrics discards all counts.
 type noMetrics struct{ httpcall.NoMetrics }
 
-func (noMetrics) PaymentAnswers(Answer, int) {}
+func (noMetrics) PaymentAnswers(Answer, int)  {}
+func (noMetrics) Rechecked(string, int)       {}
+func (noMetrics) RecheckBehind(time.Duration) {}

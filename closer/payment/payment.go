@@ -6,7 +6,7 @@
 // It marks paid orders as paid, and lets the store close the unpaid orders. All other
 // orders become PaymentPending and are not changed, because it is unknown whether they
 // are paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the
-// receiving side in Go.
+// receiving side in Go. A Recheck asks again after the close (recheck.go).
 //
 // A payment may still succeed after the answer Unpaid: then the order is closed, and the money
 // must go back. If the Provider is a Canceler, the payments of an order are cancelled instead,

@@ -5,7 +5,7 @@ var compensatorMutants = []mutant{
 	{"recheck-unrecorded", "a late payment that a question after the close finds is not recorded", changes{{"requests", "requests[:0]"}},
 		"pipeline", "TestRecheck_RecordsTheLatePaymentOfEachPaidOrderAndCancelsNothing", "late payments of [], want"},
 	{"recheck-gap-skipped", "closed orders are not asked about if no compensator ran at their time",
-		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "compensator", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
+		changes{{"from.IsZero()", "from.Before(to.Add(-time.Hour))"}}, "closer/payment", "TestRecheck_CatchesUpWhatWasMissed", "times about"},
 	{"endless-reminders", "a round of reminders takes so long that the process ends", changes{{"roundTime", "24*roundTime"}},
 		"internal/reminders", "TestReminders_ARoundEndsSoonWhateverItHasToWrite", "a round takes"},
 	{"one-keeps-reminders", "an order whose reminder the database refuses keeps others from theirs", changes{{"r.write(ctx, half, result)", "_ = half"}},

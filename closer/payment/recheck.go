@@ -1,10 +1,11 @@
-package compensator
+package payment
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -12,21 +13,30 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// Recheck makes a Compensator ask the payment provider again about orders that were closed: a payment
-// may have succeeded without the shop knowing it. Closed orders are asked about also while closing is
-// paused: nothing is closed. All fields are required.
-type Recheck struct {
+// RecheckOptions configure a Recheck. All fields but Logger and Metrics are required.
+type RecheckOptions struct {
+	Name  string // identifies the pipeline in the Store
 	Store ClosedStore
 	Asker Asker
 	// Steps are how long after its close each order is asked about, ascending. Orders closed before
 	// the first start, by more than a step, are not asked about at this step. After that none is
-	// left out, however long no Compensator runs.
-	Steps []time.Duration
-	Batch int // orders per question
-	// Rate is how many orders per second the holder of the lock asks about. Without a lock every process asks at this rate.
-	Rate int
+	// left out, however long nobody asks.
+	Steps   []time.Duration
+	Batch   int            // orders per question
+	Rate    int            // orders per second that are asked about
+	Logger  *slog.Logger   // default: warnings and errors, to slog.Default
+	Metrics RecheckMetrics // default: none
+}
+
+// RecheckMetrics receives what a Recheck has found. Package pipeline implements it for Prometheus.
+type RecheckMetrics interface {
+	// Rechecked counts orders by the result of a question about them.
+	Rechecked(result string, orders int)
+	// RecheckBehind sets by how much the questions are late, or for how long they have failed.
+	RecheckBehind(d time.Duration)
 }
 
 // ClosedStore knows which orders were closed. Its calls end by themselves.
@@ -53,31 +63,30 @@ type Asker interface {
 	Failing() (since time.Time, cause string)
 }
 
-func (k *Recheck) check() error {
-	if k != nil && (k.Store == nil || k.Asker == nil || len(k.Steps) == 0 || !slices.IsSorted(k.Steps) || k.Steps[0] <= 0 || k.Batch <= 0 || k.Rate <= 0) {
-		return errors.New("compensator: Recheck needs Store, Asker, ascending Steps, Batch and Rate")
-	}
-	return nil
-}
-
-// Results of a recheck, by order.
+// Results of RecheckMetrics.Rechecked.
 const (
-	recheckFound   = "late_payment" // the order is paid, and a late payment was recorded
-	recheckNone    = "none"         // it is not paid, or its late payment is known
-	recheckUnknown = "unknown"      // there is no answer; the next step asks again
-	recheckGivenUp = "given_up"     // there is no answer, and no step is left
+	RecheckFound   = "late_payment" // the order is paid, and a late payment was recorded
+	RecheckNone    = "none"         // it is not paid, or its late payment is known
+	RecheckUnknown = "unknown"      // there is no answer; the next step asks again
+	RecheckGivenUp = "given_up"     // there is no answer, and no step is left
 )
 
-// rechecker asks again about closed orders. It belongs to one goroutine.
-type rechecker struct {
-	*Compensator
-	k       *Recheck
+const (
+	// questionTimeout is how long a question about a page may take, and turnTime how long Do asks.
+	questionTimeout = 10 * time.Second
+	turnTime        = 150 * time.Second
+)
+
+// Recheck asks the payment provider again about orders that were closed: a payment may have succeeded without the shop knowing it. It asks
+// also while closing is paused: nothing is closed. Make it with NewRecheck. It belongs to one goroutine.
+type Recheck struct {
+	o       RecheckOptions
 	limiter *rate.Limiter
 	steps   []recheckStep
 	failing time.Time // since when each turn has ended with an error
 }
 
-// recheckStep is a step of Recheck. Its position is a time of the close in the store: all orders closed before it were asked about.
+// recheckStep is a step of RecheckOptions. Its position is a time of the close in the store: all orders closed before it were asked about.
 type recheckStep struct {
 	after  time.Duration
 	asked  orderclose.Outcome // the last order of a page that did not end a run
@@ -85,30 +94,41 @@ type recheckStep struct {
 	behind time.Duration      // by how much the position was behind after the last page
 }
 
-// recheck is the task that asks again about closed orders.
-func (c *Compensator) recheck() Task {
-	k := *c.o.Recheck
-	k.Batch = min(k.Batch, 10*k.Rate)           // a page waits for the rate for 10 s at most: a task that takes long counts as hanging
-	interval := min(time.Minute, k.Steps[0]/10) // between two looks for closed orders
-	r := &rechecker{Compensator: c, k: &k, limiter: rate.NewLimiter(rate.Limit(k.Rate), k.Batch)}
-	for _, after := range k.Steps {
+// NewRecheck returns a Recheck, or an error if the options are invalid.
+func NewRecheck(o RecheckOptions) (*Recheck, error) {
+	if o.Store == nil || o.Asker == nil || len(o.Steps) == 0 || !slices.IsSorted(o.Steps) || o.Steps[0] <= 0 || o.Batch <= 0 || o.Rate <= 0 {
+		return nil, errors.New("payment: RecheckOptions need Store, Asker, ascending Steps, Batch and Rate")
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
+	o.Logger = retry.LimitLogs(o.Logger)
+	o.Batch = min(o.Batch, 10*o.Rate) // a page waits for the rate for 10 s at most, so that Do ends soon
+	r := &Recheck{o: o, limiter: rate.NewLimiter(rate.Limit(o.Rate), o.Batch)}
+	for _, after := range o.Steps {
 		r.steps = append(r.steps, recheckStep{after: after})
 	}
-	return Task{func(ctx context.Context) time.Duration {
-		if more := r.turn(ctx); more {
-			return 0
-		}
-		return interval
-	}, func() {
-		r.metrics.recheckBehind.Set(0) // the process that asks has the value
-		r.failing = time.Time{}
-	}}
+	return r, nil
 }
 
-// turn asks about a page of orders for each step, for half of taskTimeout. The next turn begins with the next step. more says that orders are left.
-func (r *rechecker) turn(ctx context.Context) (more bool) {
+// Do asks about orders whose time has come, for less than three minutes. It returns the time until the next call.
+func (r *Recheck) Do(ctx context.Context) (next time.Duration) {
+	if more := r.turn(ctx); more {
+		return 0
+	}
+	return min(time.Minute, r.o.Steps[0]/10) // between two looks for closed orders
+}
+
+// Idle says that another process asks.
+func (r *Recheck) Idle() {
+	r.o.Metrics.RecheckBehind(0)
+	r.failing = time.Time{}
+}
+
+// turn asks about a page of orders for each step, for turnTime. The next turn begins with the next step. more says that orders are left.
+func (r *Recheck) turn(ctx context.Context) (more bool) {
 	failingFor, err, failed := time.Duration(0), error(nil), error(nil)
-	for began, i := time.Now(), 0; i < len(r.steps) && time.Since(began) < taskTimeout/2; i++ {
+	for began, i := time.Now(), 0; i < len(r.steps) && time.Since(began) < turnTime; i++ {
 		r.steps[0].behind, failed = r.page(ctx, &r.steps[0])
 		r.steps, err = append(r.steps[1:], r.steps[0]), cmp.Or(err, failed)
 	}
@@ -122,14 +142,14 @@ func (r *rechecker) turn(ctx context.Context) (more bool) {
 	case ctx.Err() == nil: // a page may fail before it is known how many orders are left
 		failingFor = time.Since(r.failing)
 	}
-	r.metrics.recheckBehind.Set(max(behind, failingFor).Seconds())
+	r.o.Metrics.RecheckBehind(max(behind, failingFor))
 	return behind > 0 && err == nil
 }
 
 // page asks about one page of orders, and stores the position after it. It returns by how much the position
 // is behind, also with an error; 0: no order is left.
-func (r *rechecker) page(ctx context.Context, step *recheckStep) (behind time.Duration, err error) {
-	from, now, err := r.k.Store.Rechecked(ctx, r.o.Name, step.after)
+func (r *Recheck) page(ctx context.Context, step *recheckStep) (behind time.Duration, err error) {
+	from, now, err := r.o.Store.Rechecked(ctx, r.o.Name, step.after)
 	if err != nil {
 		return 0, err
 	}
@@ -141,7 +161,7 @@ func (r *rechecker) page(ctx context.Context, step *recheckStep) (behind time.Du
 	if step.asked.At.Equal(from) {
 		after = step.asked.OrderID
 	}
-	page, err := r.k.Store.ClosedBetween(ctx, from, to, after, r.k.Batch)
+	page, err := r.o.Store.ClosedBetween(ctx, from, to, after, r.o.Batch)
 	if err != nil {
 		return 0, err
 	}
@@ -151,17 +171,17 @@ func (r *rechecker) page(ctx context.Context, step *recheckStep) (behind time.Du
 		}
 	}
 	step.asked = orderclose.Outcome{}
-	if len(page) == r.k.Batch {
+	if len(page) == r.o.Batch {
 		last := page[len(page)-1]
 		step.asked, to, behind = last, last.At, max(to.Sub(last.At), 1)
 	}
-	return behind, r.k.Store.KeepRechecked(ctx, r.o.Name, step.after, to)
+	return behind, r.o.Store.KeepRechecked(ctx, r.o.Name, step.after, to)
 }
 
 // ask asks about a page of orders. If the provider answers for none of them, the page is asked about
 // again later, until the provider has answered about other orders meanwhile. Other orders without an answer are left
 // to the next step.
-func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *recheckStep) error {
+func (r *Recheck) ask(ctx context.Context, page []orderclose.Outcome, step *recheckStep) error {
 	if err := r.limiter.WaitN(ctx, len(page)); err != nil {
 		return err
 	}
@@ -169,11 +189,9 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *re
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.OrderID}
 	}
-	var outcomes []orderclose.Outcome
-	err := r.calls.call(ctx, "the question to the payment provider about closed orders", callTimeout, func(ctx context.Context) (err error) {
-		outcomes, err = r.k.Asker.CloseOrders(ctx, orderclose.PathSweep, requests)
-		return err
-	})
+	limited, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	outcomes, err := r.o.Asker.CloseOrders(limited, orderclose.PathSweep, requests)
 	if err != nil {
 		return err
 	}
@@ -185,7 +203,7 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *re
 			unknown = append(unknown, o.OrderID)
 		}
 	}
-	since, cause := r.k.Asker.Failing()
+	since, cause := r.o.Asker.Failing()
 	if len(unknown) == len(page) && !since.IsZero() && (step.silent.IsZero() || !since.After(step.silent)) {
 		if step.silent.IsZero() {
 			step.silent = time.Now()
@@ -193,14 +211,14 @@ func (r *rechecker) ask(ctx context.Context, page []orderclose.Outcome, step *re
 		return fmt.Errorf("the payment provider has answered no question since %s: %s", since.UTC().Format(time.RFC3339), cause)
 	}
 	step.silent = time.Time{}
-	without := recheckUnknown
-	if step.after == r.k.Steps[len(r.k.Steps)-1] && len(unknown) > 0 {
-		without = recheckGivenUp
+	without := RecheckUnknown
+	if step.after == r.o.Steps[len(r.o.Steps)-1] && len(unknown) > 0 {
+		without = RecheckGivenUp
 		r.o.Logger.Error("payment provider has no answer on closed orders, they are not asked about again: look whether they were paid", "orders", len(unknown),
 			"ids", strings.Join(unknown, " "))
 	}
-	for result, orders := range map[string]int{recheckFound: found, recheckNone: len(page) - found - len(unknown), without: len(unknown)} {
-		r.metrics.rechecked.WithLabelValues(result).Add(float64(orders))
+	for result, orders := range map[string]int{RecheckFound: found, RecheckNone: len(page) - found - len(unknown), without: len(unknown)} {
+		r.o.Metrics.Rechecked(result, orders)
 	}
 	return nil
 }

@@ -1,24 +1,29 @@
-package compensator
+package payment
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // closedOrders is a ClosedStore and an Asker: closed orders, and what the provider answers on each.
 type closedOrders struct {
 	mu        sync.Mutex
+	steps     []time.Duration
 	closed    []orderclose.Outcome
 	positions map[time.Duration]time.Time
 	verdicts  map[string]orderclose.Verdict // default: AlreadyClosed
@@ -32,7 +37,8 @@ type closedOrders struct {
 }
 
 func newClosedOrders() *closedOrders {
-	return &closedOrders{positions: map[time.Duration]time.Time{}, verdicts: map[string]orderclose.Verdict{}, asked: map[string][]time.Duration{}}
+	steps := []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}
+	return &closedOrders{steps: steps, positions: map[time.Duration]time.Time{}, verdicts: map[string]orderclose.Verdict{}, asked: map[string][]time.Duration{}}
 }
 
 func (s *closedOrders) close(id string) {
@@ -126,22 +132,76 @@ func (s *closedOrders) times(t *testing.T, id string) string {
 	return fmt.Sprint(steps)
 }
 
-// options returns the Options of a recheck. Each process has a lock of its own that does not exclude others, as without Redis.
-func (s *closedOrders) options(batch, perSecond int) Options {
-	steps := []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour}
-	return Options{Every: time.Hour, Recheck: &Recheck{Store: s, Asker: s, Steps: steps, Batch: batch, Rate: perSecond}}
+// rechecks counts what processes that ask again have found.
+type rechecks struct {
+	mu      sync.Mutex
+	results map[string]int
+	behind  time.Duration
 }
 
-func (c counts) rechecked(result string) int {
-	return int(c.Value("compensator_rechecked_total", "result", result))
+func (c *rechecks) Rechecked(result string, orders int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results[result] += orders
+}
+
+func (c *rechecks) RecheckBehind(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.behind = d
+}
+
+// expect expects how many orders had each result, and that the questions are late by the given seconds.
+func (c *rechecks) expect(t *testing.T, found, none, unknown, givenUp int, least, most float64) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := []int{c.results[RecheckFound], c.results[RecheckNone], c.results[RecheckUnknown], c.results[RecheckGivenUp]}
+	expect.Same(t, got, []int{found, none, unknown, givenUp}, "late payments, orders without one, unknown ones and those given up")
+	expect.Between(t, c.behind.Seconds(), least, most, "the seconds that the questions are behind")
+}
+
+// inProcesses runs a test in a bubble. It may start processes that ask again in so large questions, at a rate for each second.
+func inProcesses(t *testing.T, test func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func()))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newClosedOrders(), &rechecks{results: map[string]int{}}
+		var stops []func()
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}()
+		test(t, s, c, func(batch, perSecond int) func() {
+			stop := sync.OnceFunc(startRecheck(t, RecheckOptions{Store: s, Asker: s, Steps: s.steps, Batch: batch, Rate: perSecond, Metrics: c}))
+			stops = append(stops, stop)
+			return stop
+		})
+	})
+}
+
+// startRecheck starts a process that asks again.
+func startRecheck(t *testing.T, o RecheckOptions) (stop func()) {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	r := must.Get(NewRecheck(o))(t)
+	return testkit.Start(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			began := time.Now()
+			next := r.Do(ctx)
+			expect.AtMost(t, time.Since(began), 4*time.Minute, "the time of a turn, of which five minutes count as a hang")
+			retry.Sleep(ctx, next)
+		}
+		r.Idle()
+		return nil
+	})
 }
 
 func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
+	inProcesses(t, func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func())) {
 		s.close("before the first start")
 		time.Sleep(30 * time.Minute)
-		f.start(s.options(3, 100))
+		start(3, 100)
 		time.Sleep(time.Minute)
 		for i := range 10 { // at one moment
 			s.close(fmt.Sprint("order-", i))
@@ -154,27 +214,21 @@ func TestRecheck_AsksAboutEachOrderAfterEachStep(t *testing.T) {
 			expect.Equal(t, s.times(t, fmt.Sprint("order-", i)), "[10m0s 1h0m0s 24h0m0s]", "order-%d: the times after its close when it was asked about", i)
 		}
 		expect.Equal(t, s.times(t, "before the first start"), "[1h0m0s 24h0m0s]", "the times after its close when the first order was asked about")
-		c := f.counts[0]
-		if c.rechecked("late_payment") != 3 || c.rechecked("none") != 8*3+2 || c.rechecked("unknown") != 2 || c.rechecked("given_up") != 1 ||
-			c.Value("compensator_recheck_behind_seconds") != 0 {
-			t.Errorf("counted %d late payments, %d without, %d unknown, %d given up", c.rechecked("late_payment"), c.rechecked("none"), c.rechecked("unknown"),
-				c.rechecked("given_up"))
-		}
+		c.expect(t, 3, 8*3+2, 2, 1, 0, 0)
 	})
 }
 
 // No compensator runs for two days, and another one goes on.
 func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		stop := f.start(s.options(100, 100))
+	inProcesses(t, func(t *testing.T, s *closedOrders, _ *rechecks, start func(batch, perSecond int) (stop func())) {
+		stop := start(100, 100)
 		time.Sleep(time.Minute)
 		s.close("a")
 		time.Sleep(11 * time.Minute)
 		stop()
 		s.close("b")
 		time.Sleep(48 * time.Hour)
-		f.start(s.options(100, 100))
+		start(100, 100)
 		time.Sleep(2 * time.Minute)
 		for _, id := range []string{"a", "b"} {
 			_, times, _ := s.count(id)
@@ -185,12 +239,11 @@ func TestRecheck_CatchesUpWhatWasMissed(t *testing.T) {
 
 // The database's clock was five hours ahead for a while.
 func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		for _, step := range s.options(100, 100).Recheck.Steps {
+	inProcesses(t, func(t *testing.T, s *closedOrders, _ *rechecks, start func(batch, perSecond int) (stop func())) {
+		for _, step := range s.steps {
 			s.positions[step] = time.Now().Add(5 * time.Hour)
 		}
-		f.start(s.options(100, 100))
+		start(100, 100)
 		time.Sleep(time.Minute)
 		s.close("a")
 		time.Sleep(25 * time.Hour)
@@ -200,18 +253,15 @@ func TestRecheck_AClockThatWasSetBackHidesNoOrder(t *testing.T) {
 
 // A provider that answers nothing costs no order a step, also not the last one.
 func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		f.start(s.options(100, 100))
+	inProcesses(t, func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func())) {
+		start(100, 100)
 		time.Sleep(time.Minute)
 		s.close("a")
 		s.change(func() { s.verdicts["a"], s.down = orderclose.AlreadyPaid, true })
 		time.Sleep(30 * time.Hour)
 		_, _, questions := s.count("a")
-		if c := f.counts[0]; c.rechecked("given_up")+c.rechecked("unknown") != 0 || c.Value("compensator_recheck_behind_seconds") < 3600 || questions > 3*31*60 {
-			t.Errorf("given up %d, unknown %d, %v s behind, %d questions", c.rechecked("given_up"), c.rechecked("unknown"),
-				c.Value("compensator_recheck_behind_seconds"), questions)
-		}
+		c.expect(t, 0, 0, 0, 0, 3600, math.Inf(1))
+		expect.AtMost(t, questions, 3*31*60, "questions in 30 hours")
 		s.change(func() { s.down = false })
 		time.Sleep(2 * time.Minute)
 		_, times, _ := s.count("a")
@@ -221,10 +271,9 @@ func TestRecheck_WaitsForAProviderThatAnswersNothing(t *testing.T) {
 
 // The provider fails on one order, which is alone on its page at each step.
 func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
+	inProcesses(t, func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func())) {
 		s.broken = "broken"
-		f.start(s.options(1, 100))
+		start(1, 100)
 		time.Sleep(time.Minute)
 		for i := range 60 {
 			s.close(fmt.Sprint("order-", i))
@@ -237,53 +286,36 @@ func TestRecheck_AnOrderThatTheProviderFailsOnHoldsUpNoOther(t *testing.T) {
 			_, times, _ := s.count(fmt.Sprint("order-", i))
 			expect.That(t, times == 3, "order-%d was asked about %d times", i, times)
 		}
-		c := f.counts[0]
-		expect.That(t, c.rechecked("unknown") == 2 && c.rechecked("given_up") == 1, "unknown %d, given up %d", c.rechecked("unknown"), c.rechecked("given_up"))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		expect.That(t, c.results[RecheckUnknown] == 2 && c.results[RecheckGivenUp] == 1, "%v", c.results)
 	})
 }
 
 func TestRecheck_HoldsItsRate(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		f.start(s.options(100, 1))
+	inProcesses(t, func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func())) {
+		start(100, 1)
 		time.Sleep(time.Minute)
 		for i := range 20_000 {
 			s.close(fmt.Sprintf("order-%05d", i))
 		}
 		time.Sleep(3*time.Hour + 10*time.Minute)
-		asked := f.counts[0].rechecked("none")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		asked := c.results[RecheckNone]
 		expect.That(t, asked >= 3*3600-100 && asked <= 3*3600+200, "%d orders asked about in three hours at one per second", asked)
 		_, steps, _ := s.count("order-03000")
 		expect.That(t, steps == 2, "%d steps are done for order 3000, want both: no step waits for another", steps)
 	})
 }
 
-func TestRecheck_AProviderThatHangsEndsTheProcess(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		o := s.options(100, 100)
-		s.slow = time.Hour
-		var why atomic.Pointer[string]
-		o.OnHang = func(is string) { why.CompareAndSwap(nil, &is) } // the task hangs too
-		f.start(o)
-		time.Sleep(time.Minute)
-		s.close("a")
-		time.Sleep(30 * time.Minute)
-		got := why.Load()
-		expect.That(t, got != nil && strings.Contains(*got, "payment provider about closed orders hangs"), "OnHang got %v", got)
-	})
-}
-
 // All steps of one turn would take longer than a task may.
 func TestRecheck_ManySlowStepsAreNoHang(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
-		o := s.options(100, 100)
-		for s.slow = 9 * time.Second; len(o.Recheck.Steps) < 40; {
-			o.Recheck.Steps = append(o.Recheck.Steps, 24*time.Hour+time.Duration(len(o.Recheck.Steps))*time.Second)
+	inProcesses(t, func(t *testing.T, s *closedOrders, _ *rechecks, start func(batch, perSecond int) (stop func())) {
+		for s.slow = 9 * time.Second; len(s.steps) < 40; {
+			s.steps = append(s.steps, 24*time.Hour+time.Duration(len(s.steps))*time.Second)
 		}
-		o.OnHang = func(why string) { t.Error(why) }
-		f.start(o)
+		start(100, 100)
 		time.Sleep(time.Minute)
 		s.close("a")
 		time.Sleep(25 * time.Hour)
@@ -294,11 +326,10 @@ func TestRecheck_ManySlowStepsAreNoHang(t *testing.T) {
 
 // An alert looks at the metric: nobody knows how many orders are left.
 func TestRecheck_IsBehindWhileItsReadsFail(t *testing.T) {
-	s := newClosedOrders()
-	inFleet(t, func(f *fleet) {
+	inProcesses(t, func(t *testing.T, s *closedOrders, c *rechecks, start func(batch, perSecond int) (stop func())) {
 		s.denied = errors.New("SELECT is denied")
-		f.start(s.options(100, 100))
+		start(100, 100)
 		time.Sleep(2 * time.Hour)
-		expect.Between(t, f.counts[0].Value("compensator_recheck_behind_seconds"), 7000, 7300, "the seconds that the questions are behind after two hours")
+		c.expect(t, 0, 0, 0, 0, 7000, 7300)
 	})
 }
