@@ -88,6 +88,7 @@ type Overdue struct {
 	At     time.Time          // by the database's clock
 	Orders []orderclose.Order // that no pause explains, by due time
 	Paused []orderclose.Order // that wait because somebody has paused the pipeline or their category, by due time
+	Old    []orderclose.Order // up to 100 that stay open because they were due long before the database was migrated
 	More   bool               // the database has more than the 1,000 that were read: the oldest 500 and the newest 500
 }
 

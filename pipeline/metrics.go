@@ -31,7 +31,7 @@ type appMetrics struct {
 	reloaded, waitingUnseen, remindersDone, recheckBehind prometheus.Gauge
 
 	// Without labels: a value that is not known has no series.
-	deadOldest, deadRead, overduePaused, overdueOldest, latePayments, lateOldest, drift, writesFailing *prometheus.GaugeVec
+	deadOldest, deadRead, overduePaused, overdueOld, overdueOldest, latePayments, lateOldest, drift, writesFailing *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
@@ -77,6 +77,8 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 			"Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One "+
 				"compensator counts them every 30 s, and every 5 s while there are some; others have no value.", "category"),
 		overduePaused: f.GaugeVec("overdue_orders_paused", "Overdue orders that wait because somebody has paused closing; counted as overdue_orders."),
+		overdueOld: f.GaugeVec("overdue_orders_old", "Orders, up to 100, that stay open because they were due long before the database was first "+
+			"migrated, and topics.yaml does not accept old_orders. Absent where overdue_orders is."),
 		overdueOldest: f.GaugeVec("overdue_orders_oldest_seconds",
 			"For how long the oldest of the overdue orders has been due; 0 if there is none. Absent where overdue_orders is."),
 		latePayments: f.GaugeVec("late_payments_unresolved",
@@ -204,6 +206,7 @@ func (m *appMetrics) OverdueOrders(o backlog.OverdueOrders) {
 	m.overdue.Reset()
 	m.overduePaused.Reset()
 	m.overdueOldest.Reset()
+	m.overdueOld.Reset()
 	if o.At.IsZero() {
 		return
 	}
@@ -211,6 +214,7 @@ func (m *appMetrics) OverdueOrders(o backlog.OverdueOrders) {
 		m.overdue.WithLabelValues(category).Set(float64(n))
 	}
 	m.overduePaused.WithLabelValues().Set(float64(o.Paused))
+	m.overdueOld.WithLabelValues().Set(float64(o.Old))
 	m.overdueOldest.WithLabelValues().Set(0)
 	if o.Orders > 0 {
 		m.overdueOldest.WithLabelValues().Set(o.At.Sub(o.Oldest).Seconds())

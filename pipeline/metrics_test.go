@@ -54,7 +54,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	expect.Equal(t, r.Series("delay_seconds"), 4, "series of delay_seconds, those of the last file")
 	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
-	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 4, Paused: 3, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4}})
+	m.OverdueOrders(backlog.OverdueOrders{
+		At: now, Orders: 4, Paused: 3, Old: 21, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4},
+	})
 	for _, c := range []struct {
 		name, label, value string
 		want               float64
@@ -87,6 +89,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	}
 	paused, overdue, categories := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders")
 	expect.That(t, paused == 3 && overdue == 60 && categories == 2, "%v are paused, the oldest for %v s, in %d categories", paused, overdue, categories)
+	expect.Equal(t, r.Value("overdue_orders_old"), 21, "old orders")
 	m.Paused([]pausing.Pause{{Category: "virtual"}})
 	for orders, want := range map[string]float64{"all": 0, "category": 1} {
 		expect.Equal(t, r.Value("paused", "orders", orders), want, "paused orders: %s", orders)
@@ -99,7 +102,9 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.LatePayments(nil)
 	expect.Equal(t, r.Series("late_payments_unresolved")+r.Series("late_payments_oldest_timestamp_seconds"), 0, "late_payments series that another process counts")
 	m.OverdueOrders(backlog.OverdueOrders{})
-	expect.Equal(t, r.Series("overdue_orders")+r.Series("overdue_orders_paused")+r.Series("overdue_orders_oldest_seconds"), 0, "series after that")
+	for _, name := range []string{"overdue_orders", "overdue_orders_paused", "overdue_orders_oldest_seconds", "overdue_orders_old"} {
+		expect.Equal(t, r.Series(name), 0, "series of %s after that", name)
+	}
 }
 
 // TestWriteProbe_ReportsHowLongTheWritesFail: a failing probe reports for how long the writes have failed. No second probe starts while one hangs.

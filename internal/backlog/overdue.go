@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -26,6 +27,9 @@ type OverdueOrders struct {
 	Categories map[string]int64 `json:"categories"`
 	Oldest     time.Time        `json:"oldest,omitzero"` // the earliest due time of Orders
 	Paused     int64            `json:"paused"`          // orders that wait because somebody has paused closing
+	// Old is the number, up to 100, of orders that stay open because they were due long before the database was migrated, and OldIDs has five.
+	Old    int64    `json:"old,omitempty"`
+	OldIDs []string `json:"old_ids,omitempty"`
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
@@ -39,6 +43,7 @@ type OverdueList struct {
 	At     time.Time          // by the database's clock
 	Orders []orderclose.Order // without those in Paused
 	Paused []orderclose.Order // that wait because somebody has paused closing
+	Old    []orderclose.Order // at most 100 that stay open because they were due long before the database was migrated
 	More   bool               // the database has more than the thousand that were read
 }
 
@@ -55,7 +60,8 @@ func ListOverdue(ctx context.Context, db *store.Store, grace time.Duration) (l O
 	}
 	l = splitPaused(orders, pauses)
 	l.At, l.More = now, more
-	return l, nil
+	l.Old, err = db.OldOrders(ctx)
+	return l, err
 }
 
 // splitPaused finds the orders that no closer may close now.
@@ -89,7 +95,10 @@ func (l OverdueList) Count(listed map[string]time.Duration) (o OverdueOrders) {
 			o.Oldest, o.OldestID = order.Due, order.ID
 		}
 	}
-	o.Example = example.ID
+	o.Example, o.Old = example.ID, int64(len(l.Old))
+	for _, order := range l.Old[:min(len(l.Old), 5)] {
+		o.OldIDs = append(o.OldIDs, order.ID)
+	}
 	return o
 }
 
@@ -116,6 +125,10 @@ func (o OverdueOrders) String() string {
 	}
 	if o.Paused > 0 {
 		line += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)
+	}
+	if o.Old > 0 {
+		line += fmt.Sprintf("; %d old orders stay open, such as %s: orderclose runbook every-order-is-excluded", o.Old,
+			text.OneLine(strings.Join(o.OldIDs, ", "), 200))
 	}
 	return line
 }

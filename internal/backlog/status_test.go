@@ -448,6 +448,9 @@ func TestOverdueOrders_PausedOnesAreApart(t *testing.T) {
 		diff := cmp.Diff(c.want, got)
 		expect.That(t, diff == "" && strings.Contains(got.String(), c.text), "%v (-want +got):\n%s%v, want %s", c.pauses, diff, got, c.text)
 	}
+	old := OverdueList{Old: []orderclose.Order{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}, {ID: "e"}, {ID: "f"}}}.Count(listed)
+	expect.That(t, old.Old == 6 && strings.HasSuffix(old.String(), "; 6 old orders stay open, such as a, b, c, d, e: orderclose runbook every-order-is-excluded"),
+		"old orders: %s", old)
 	if text := (OverdueOrders{More: true, Paused: 7}).String(); !strings.HasPrefix(text, "at least 0, and 7") {
 		t.Error(text)
 	}

@@ -253,7 +253,7 @@ var refusals = []struct {
 		`t:2:31: accept[1]: "everything" is no name of a refusal; known here: long_smallest_bucket, long_period, without_tls, future_not_before, ` +
 			`indexed_quantity, version_like_id, lock_like_created, far_due, never_due, nothing_due_later, overwritten_close, row_security, on_close_other_id, ` +
 			`unnamed_status, paid_orders, ` +
-			`filled_payment_id, filled_before, due_before_2000, due_before_created, stock_below_zero`,
+			`filled_payment_id, filled_before, due_before_2000, due_before_created, stock_below_zero, old_orders`,
 		`t:2:43: accept[2]: 7 is read as a value other than text; write it in quotes, "7"`,
 	}},
 

@@ -241,7 +241,7 @@ func (p *Proposal) chooseExceptions() {
 	if due.of == nil {
 		due, add = p.created, p.delay
 	}
-	if none || !p.notBefore.IsZero() || p.from.column == nil || p.from.value == "" || len(p.Questions) > 0 {
+	if !p.notBefore.IsZero() || p.from.column == nil || p.from.value == "" || len(p.Questions) > 0 {
 		return
 	}
 	late := func(row int) bool {
@@ -249,6 +249,10 @@ func (p *Proposal) chooseExceptions() {
 	}
 	_, n, _ := p.from.count(p.unpaid)
 	_, old, _ := p.from.count(late)
+	if none {
+		p.closeOld = old > 0
+		return
+	}
 	_, closed, _ := p.from.count(func(row int) bool { return p.to.in(row) && !p.isPaid(row) })
 	differ := p.differences()
 	if old == 0 && len(differ) == 0 {

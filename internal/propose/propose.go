@@ -46,6 +46,7 @@ type Proposal struct {
 	where              []filter
 	set                []condition // what a close writes beside the status
 	notBefore          time.Time   // the zero time: any order may close
+	closeOld           bool        // also what was due long before the first migration
 	lock               *column
 	items              *linesChoice
 	stock              []stockChoice

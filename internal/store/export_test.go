@@ -17,8 +17,8 @@ func (s *Store) SetReadLimit(d time.Duration) { s.ReadLimit = d }
 
 // orders returns the table of orders.
 func (s *Store) orders() []*db.Table {
-	in, _ := s.AllTables(context.Background()) // one table is known without a query
-	return in
+	in, _ := s.Everywhere(context.Background()) // one table is known without a query
+	return in.All
 }
 
 // ReadStatement returns the statement of ReadOverdue, and its arguments.

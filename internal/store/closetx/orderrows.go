@@ -208,7 +208,7 @@ func (c *Rows) lock(t *db.Table, ids []string) error {
 		if c.Now.IsZero() {
 			c.Now = now // the clock of the first statement: an older clock never closes early
 		}
-		row.Verdict = verdict(st, row.Due, c.S.Q.M.NotBefore, c.Now)
+		row.Verdict = verdict(st, row.Due, c.S.Q.NotBefore(), c.Now)
 		if row.Verdict == orderclose.Closed && c.Paused[row.Category] {
 			row.Verdict = orderclose.Paused
 		}

@@ -23,12 +23,13 @@ const (
 	DueBefore2000   = "due_before_2000"    // unpaid orders are due before the year 2000
 	DueBeforeMade   = "due_before_created" // unpaid orders are due before they were created
 	StockBelowZero  = "stock_below_zero"   // rows of the stock are below zero
+	OldOrders       = "old_orders"         // orders that were due long before the database was migrated are closed too
 )
 
 // Acceptable returns all names of problems that topics.yaml can accept.
 func Acceptable() []string {
 	return []string{FutureNotBefore, IndexedQuantity, VersionLikeID, LockLikeCreated, FarDue, NeverDue, NothingDueLater, OverwrittenClose,
-		RowSecurity, OnCloseOtherID, UnnamedStatus, PaidOrders, FilledPaymentID, FilledBefore, DueBefore2000, DueBeforeMade, StockBelowZero}
+		RowSecurity, OnCloseOtherID, UnnamedStatus, PaidOrders, FilledPaymentID, FilledBefore, DueBefore2000, DueBeforeMade, StockBelowZero, OldOrders}
 }
 
 // OrAccept returns a fix, and that the problem can be accepted by name. An empty name: it cannot.

@@ -102,7 +102,7 @@ func (s *Reader) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		}
 		status := s.Q.M.Status
 		add(schema.AuditOpen, status.From)
-		if s.Q.Excludes {
+		if s.Q.Excludes() {
 			add(schema.AuditExcluded, status.From)
 		}
 		add(schema.AuditClosed, status.To)

@@ -95,7 +95,7 @@ func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts) er
 	if c.Overdue += n; n > 0 && (c.Oldest.IsZero() || oldest.Before(c.Oldest)) {
 		c.Oldest = oldest
 	}
-	if err == nil && s.Q.Excludes {
+	if err == nil && s.Q.Excludes() {
 		n, err = s.CountPage(ctx, t, s.Q.ExcludedPage(t, s.Q.Latest(), orderclose.Order{}, CountLimit))
 		c.Excluded += n
 	}

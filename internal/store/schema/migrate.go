@@ -93,7 +93,10 @@ func (s *Checker) Migrate(ctx context.Context) (err error) {
 		if err := s.applySteps(ctx, pool); err != nil {
 			return err
 		}
-		return s.claim(ctx)
+		if err := s.claim(ctx); err != nil || s.Q.M.ByRule {
+			return err // by rule, the recorded delays say which orders are old
+		}
+		return s.KeepOld(ctx)
 	})
 	return s.FailedTo(ctx, err, "migrate the schema")
 }
@@ -376,8 +379,8 @@ func writeMigrations(w io.Writer, d db.Dialect, owner string, steps []migrations
 		}
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "-- To which close the receipts here belong.\nINSERT INTO %s (version_id, is_applied, owner) VALUES (0, 0, %s);\n",
-			db.VersionTable, d.Literal(owner))
+		_, err = fmt.Fprintf(w, "-- To which close the receipts here belong.\nINSERT INTO %s (version_id, is_applied, owner, not_before) VALUES (0, 0, %s, %s);\n",
+			db.VersionTable, d.Literal(owner), d.NotBeforeSQL())
 	}
 	return err
 }

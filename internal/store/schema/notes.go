@@ -26,6 +26,17 @@ func (s *Checker) MappingHints(ctx context.Context) ([]string, error) {
 		more, err = s.statusNotes(ctx)
 		notes = append(notes, more...)
 	}
+	if err == nil {
+		var old []orderclose.Order
+		if old, err = s.OldOrders(ctx); len(old) > 0 {
+			ids := make([]string, min(len(old), 5))
+			for i := range ids {
+				ids[i] = old[i].ID
+			}
+			notes = append(notes, fmt.Sprintf("at least %d unpaid orders, such as %s, were due more than a day before the first orderclose migrate, and stay open: "+
+				"leave out by orders.where those that must, and add %s to accept to close the others", len(old), strings.Join(ids, ", "), mapping.OldOrders))
+		}
+	}
 	return notes, s.FailedTo(ctx, err, db.ReadDefinitions)
 }
 
@@ -99,14 +110,14 @@ func (s *Checker) statusNotes(ctx context.Context) (notes []string, err error) {
 				return nil, err
 			}
 		}
-		if s.Q.Excludes && !included {
+		if s.Q.Excludes() && !included {
 			n, err := s.CountPage(ctx, t, s.Q.OpenPage(s.Q.Latest(), orderclose.Order{}, 1))
 			if included = n > 0; err != nil {
 				return nil, err
 			}
 		}
 	}
-	if open && !included && s.Q.Excludes {
+	if open && !included && s.Q.Excludes() {
 		notes = append(notes, "orders.where or orders.not_before excludes every unpaid order, so none is ever closed: check the values, "+
 			"also their upper and lower case")
 	}

@@ -13,6 +13,7 @@
 //	pages.go                   pages of orders by due time: the overdue ones, and those of a time
 //	pagestatements.go          the statement of a page
 //	duerule.go                 due times by rule: the delays in force
+//	old.go                     which old orders of the shop stay open
 //	sql.go                     queries and INSERTs; statements in a transaction of the shop
 //	select.go                  reads that the server ends after a time
 //	tx.go, fault.go            transactions and their retries; the meaning of errors

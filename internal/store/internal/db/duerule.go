@@ -235,7 +235,11 @@ func (s *Handle) RecordDelays(ctx context.Context) error {
 		return err
 	}
 	query := s.Dialect.recordDelays(s.Q.pipeline, *s.given.Load())
-	return Wrap(s.Transact(ctx, func(tx *gorm.DB) error { return tx.Exec(query).Error }), "write the delays")
+	err := s.Transact(ctx, func(tx *gorm.DB) error { return tx.Exec(query).Error })
+	if err == nil {
+		err = s.KeepOld(ctx)
+	}
+	return Wrap(err, "write the delays")
 }
 
 // WriteDelays writes the statement of RecordDelays as SQL of MySQL or PostgreSQL.

@@ -50,7 +50,7 @@ func (s *Handle) OverdueNow(ctx context.Context, grace time.Duration) (orders []
 		return nil, now, false, err
 	}
 	in, err := s.AllTables(ctx)
-	last := slices.Repeat([]orderclose.Order{{Due: s.Q.M.NotBefore}}, len(in)) // the oldest orders of each table end here
+	last := slices.Repeat([]orderclose.Order{{Due: s.Q.NotBefore()}}, len(in)) // the oldest orders of each table end here
 	left := overdueHalf
 	read := func(t *Table, after *orderclose.Order, newest bool) {
 		if err != nil || left == 0 {

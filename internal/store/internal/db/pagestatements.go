@@ -29,8 +29,8 @@ type Page struct {
 
 // OpenPage returns a page of open orders without those that are excluded, with their attributes.
 func (q *statements) OpenPage(to time.Time, after orderclose.Order, limit int) Page {
-	if after.Due.Before(q.M.NotBefore) {
-		after = orderclose.Order{Due: q.M.NotBefore}
+	if first := q.NotBefore(); after.Due.Before(first) {
+		after = orderclose.Order{Due: first}
 	}
 	return Page{status: q.M.Status.From, to: to, after: after, limit: limit, where: q.Where, last: condition{q.Attributes(), nil}}
 }
@@ -42,6 +42,9 @@ func (q *statements) EveryPage(status mapping.Value, to time.Time, after ordercl
 
 // ExcludedPage returns a page of the excluded orders of a table.
 func (q *statements) ExcludedPage(t *Table, to time.Time, after orderclose.Order, limit int) Page {
+	if first := q.NotBefore(); q.Where.SQL == "" && first.Before(to) {
+		to = first
+	}
 	return Page{status: q.M.Status.From, to: to, after: after, limit: limit, where: q.excludedOf(t.Name), last: condition{"NULL", nil}}
 }
 
@@ -169,8 +172,8 @@ func (q *statements) excludedOf(orders string) condition {
 	if q.Where.SQL != "" {
 		all = append(all, "("+q.Where.SQL+") IS NOT TRUE")
 	}
-	if !q.M.NotBefore.IsZero() {
-		all, args = append(all, q.DueOf(orders)+" < ?"), append(args, q.Due.Arg(q.M.NotBefore))
+	if first := q.NotBefore(); !first.IsZero() {
+		all, args = append(all, q.DueOf(orders)+" < ?"), append(args, q.Due.Arg(first))
 	}
 	return condition{"(" + strings.Join(all, " OR ") + ")", args}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -29,9 +30,9 @@ type statements struct {
 	ClosedAt                           []mapping.Codec                     // of Mapping.ClosedAt
 	StockLocks                         []mapping.Codec                     // of Mapping.Stock
 
-	Where     condition // of orders that Mapping.Where includes
-	Excludes  bool      // the mapping excludes orders
-	LineWhere condition // of lines that Items.Where includes
+	Where     condition                 // of orders that Mapping.Where includes
+	LineWhere condition                 // of lines that Items.Where includes
+	old       atomic.Pointer[time.Time] // see learnOld; nil: it is not known yet
 }
 
 // Table is one table of orders and its lines, with the statements on them. The comment of
@@ -81,7 +82,6 @@ func newStatements(m *mapping.Mapping, d Dialect, pipeline string) (*statements,
 		q.dueByRule()
 	}
 	q.Where = whereOf(q.M.Where)
-	q.Excludes = len(q.M.Where) > 0 || !q.M.NotBefore.IsZero()
 	if q.M.Items != nil {
 		q.LineWhere = whereOf(q.M.Items.Where)
 	}

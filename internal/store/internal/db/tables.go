@@ -196,6 +196,9 @@ func (ts *tables) month(r orderclose.CloseRequest) (mapping.Month, bool) {
 // AllTables returns the existing tables of orders, those of months only if they are in range, the newest first. It lists the
 // tables in the database if the list is older than monthsEvery, or if a wanted month is missing from it.
 func (s *Handle) AllTables(ctx context.Context, wanted ...mapping.Month) ([]*Table, error) {
+	if err := s.learnOld(ctx); err != nil {
+		return nil, s.FailedTo(ctx, err, "read when the database was migrated")
+	}
 	ts := s.Q.Tables
 	now := time.Now()
 	list := ts.list.Load()
