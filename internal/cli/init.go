@@ -198,7 +198,8 @@ var statements = regexp.MustCompile(`([;:]) ((?:CREATE|ALTER) )`)
 // asked writes questions for people.
 func asked(all []propose.Question) (lines string) {
 	for _, q := range all {
-		lines += strings.Join(append([]string{strings.TrimSpace("--"+q.Flag+" "+q.Key) + ": " + q.Text}, q.Numbers...), "\n    ") + "\n"
+		question := strings.TrimSpace("--"+q.Flag+" "+q.Key) + ": " + q.Text + strings.TrimSuffix(". "+q.Choices, ". ")
+		lines += strings.Join(append([]string{question}, q.Numbers...), "\n    ") + "\n"
 	}
 	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/internal/propose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
@@ -23,6 +24,7 @@ const dueSlack = time.Minute
 type orderCounts struct {
 	store.OrderCounts
 	store.Evidence
+	propose.Exceptions
 	status  mapping.Status
 	longest time.Duration // the longest delay of topics.yaml
 	// Doubt says why the mapping is probably wrong, and Fix what to do. Both empty: it may be right.
@@ -59,6 +61,9 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		c.Doubt, c.Fix = doubtOdd(found, evidence, s.cfg)
 	}
 	if c.Doubt == "" {
+		c.readExceptions(ctx, s)
+	}
+	if c.Doubt == "" {
 		var overdue backlog.OverdueOrders
 		if found.Overdue > 0 && found.Waiting == 0 {
 			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
@@ -67,6 +72,19 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 	}
 	c.wrong = c.wrong || c.Doubt != "" && s.hasClosedNothing(ctx)
 	return c, nil
+}
+
+// readExceptions looks for unpaid orders that may have to stay open, as init does. What it cannot read it leaves out.
+func (c *orderCounts) readExceptions(ctx context.Context, s *session) {
+	facts, err := propose.Read(ctx, s.Store, s.cfg.Orders.Orders, "")
+	if err != nil {
+		return
+	}
+	c.Exceptions = facts.Exceptions(s.cfg.Orders, s.cfg.Delays.Default)
+	if len(c.Money) > 0 && !s.cfg.Accepts(mapping.PaidOrders) {
+		c.Doubt = strings.Join(c.Money, "; ")
+		c.Fix = mapping.OrAccept("leave out by orders.where what must stay open", mapping.PaidOrders)
+	}
 }
 
 // hasClosedNothing reports whether orders are closed in the database, and none has been closed yet.
@@ -202,6 +220,9 @@ func (c *orderCounts) print(w io.Writer) {
 	}
 	if len(c.Unnamed) > 0 {
 		fmt.Fprintf(w, "not named\tthe statuses %s count as %s\n", strings.Join(c.Unnamed, ", "), c.UnnamedAs)
+	}
+	if len(c.Exceptions.Old) > 0 {
+		fmt.Fprintf(w, "look at\t%s\n", strings.Join(c.Exceptions.Old, "; "))
 	}
 	if c.Doubt != "" {
 		fmt.Fprintf(w, "FOUND\t%s\n", c.Doubt)

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 )
 
@@ -224,6 +226,13 @@ func TestPropose_GeneratedShopsAreClosedRight(t *testing.T) {
 			expect.That(t, len(wrong) == 0, "orders %v would close, and have to stay open: %s", wrong, what)
 			expect.That(t, len(left) == 0, "orders %v stay open without a question: %s", left, what)
 			expect.That(t, g.answer != "none" || len(g.seen) <= 5, "too many questions: %s", what)
+			cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka()))(t)
+			e := g.f.Exceptions(cfg.Orders, p.delay)
+			expect.That(t, len(e.Money) == 0 || cfg.Accepts(mapping.PaidOrders), "the file has exceptions that nobody was asked about: %+v: %s", e, what)
+			cfg.Orders.Where, cfg.Orders.NotBefore = nil, time.Time{}
+			e = g.f.Exceptions(cfg.Orders, p.delay)
+			asked := slices.ContainsFunc(g.seen, func(q string) bool { return strings.HasPrefix(q, "keep") })
+			expect.That(t, !asked || len(e.Money)+len(e.Old) > 0, "without its conditions the file has no exceptions: %s", what)
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // filter is a condition of orders.where.
@@ -69,21 +71,46 @@ func (p *Proposal) kept(name string) (values []string, answered bool) {
 			return strings.Split(list, ","), true
 		}
 	}
-	return nil, false
+	return nil, p.a.mapped != nil && slices.ContainsFunc(p.a.mapped.Where, func(c mapping.Condition) bool { return strings.EqualFold(c.Column, name) })
 }
 
 // maxIDs is how many orders are excluded by their ids: a query has each of them.
 const maxIDs = 50
 
+// keepMapped excludes what the mapping excludes.
+func (p *Proposal) keepMapped() {
+	p.notBefore = p.a.mapped.NotBefore
+	for _, condition := range p.a.mapped.Where {
+		f := filter{column: p.table.named(condition.Column), not: condition.Not}
+		for _, v := range condition.Any {
+			if v == (mapping.Value{}) {
+				f.null = true
+			} else {
+				f.values = append(f.values, v.Text)
+			}
+		}
+		if f.column != nil && f.rows != nil {
+			p.where = append(p.where, f)
+		}
+	}
+}
+
 // keepAnswered excludes what stays open by --keep.
 func (p *Proposal) keepAnswered() {
+	if p.a.mapped != nil {
+		p.keepMapped()
+	}
 	for _, answer := range p.a.Keep {
 		name, list, _ := strings.Cut(answer, "=")
 		c := p.table.named(name)
 		switch {
 		case name == "unknown" || list == "unknown":
 			p.notBefore = p.f.Now.UTC().Truncate(time.Second)
-		case name == "none" || list == "none":
+		case name == "none":
+		case list == "none":
+			if !slices.Contains(p.accept, mapping.PaidOrders) {
+				p.accept = append(p.accept, mapping.PaidOrders)
+			}
 		case name == strings.Join(p.table.paidIn, ",") && list == "ids":
 			p.keepPaid()
 		case c == nil || list == "" || c.rows == nil && p.table.rows > 0:
@@ -151,8 +178,8 @@ func (p *Proposal) askKeep(c *column, why string) {
 	_, n, _ := c.count(p.unpaid)
 	_, marked, _ := c.count(set)
 	orders := fmt.Sprintf("%d of %d unpaid orders, those with a %s, such as %s", marked, n, c.Name, p.examples(set))
-	p.ask(Question{Flag: "keep", Key: c.Name + "=", Text: fmt.Sprintf(why, orders) +
-		". Do they stay open? set: whatever has a value there stays open; none: they close"})
+	p.ask(Question{Flag: "keep", Key: c.Name + "=", Text: fmt.Sprintf(why, orders),
+		Choices: "Do they stay open? set: whatever has a value there stays open; none: they close"})
 }
 
 // fewValues is how many values tell orders apart by value. A column with more tells them apart by whether it holds anything.
@@ -182,6 +209,40 @@ func (c *column) classes() []string {
 
 // paysLater matches ways to pay that take days.
 var paysLater = regexp.MustCompile(lists["later"][0])
+
+// Exceptions are the unpaid orders that a mapping closes, and that may have to stay open.
+type Exceptions struct {
+	Money []string `json:"money,omitempty"` // those with a sign of a payment, or deleted ones
+	Old   []string `json:"old,omitempty"`   // those that are open far beyond the delay, and by what they differ from those that the shop closes
+}
+
+// Exceptions returns what Propose would exclude or ask about the unpaid orders of a mapping, whose orders are closed after delay.
+func (f *Facts) Exceptions(m *mapping.Mapping, delay time.Duration) (e Exceptions) {
+	a := Answers{
+		Table: m.Orders, Unpaid: m.Status.From.Text, Closed: m.Status.To.Text, Zone: cmp.Or(m.Due.Zone, "UTC"), Due: m.Due.Column, Delay: delay, Stock: "paid",
+		mapped: m,
+	}
+	if m.ByRule {
+		a.Created, a.Due = m.Due.Column, "none"
+	} else if m.Created != nil {
+		a.Created = m.Created.Column
+	}
+	p := f.Propose(a)
+	for _, w := range p.where {
+		other := func(row int) bool { return p.from.in(row) && !w.accepts(w.rows[row]) }
+		if _, n, _ := p.from.count(other); n > 0 && w.why != "" {
+			e.Money = append(e.Money, fmt.Sprintf("%d unpaid orders, such as %s, have another %s than %s", n, p.examples(other), w.Name, w))
+		}
+	}
+	for _, q := range p.Questions {
+		if all := append([]string{q.Text}, q.Numbers...); q.Flag == "keep" && q.Key != "" {
+			e.Money = append(e.Money, all...)
+		} else if q.Flag == "keep" {
+			e.Old = append(e.Old, all...)
+		}
+	}
+	return e
+}
 
 // enoughClosed is how many closed orders show which orders the shop closes.
 const enoughClosed = 20
@@ -250,7 +311,9 @@ func (p *Proposal) chooseExceptions() {
 	_, n, _ := p.from.count(p.unpaid)
 	_, old, _ := p.from.count(late)
 	if none {
-		p.closeOld = old > 0
+		if old > 0 {
+			p.accept = append(p.accept, mapping.OldOrders)
+		}
 		return
 	}
 	_, closed, _ := p.from.count(func(row int) bool { return p.to.in(row) && !p.isPaid(row) })
@@ -261,17 +324,17 @@ func (p *Proposal) chooseExceptions() {
 	q := Question{Flag: "keep", Numbers: differ}
 	switch {
 	case old > 0 && closed >= enoughClosed:
-		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s, while the shop closed %d others: what tells them apart?",
+		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s, while the shop closed %d others",
 			old, n, p.examples(late), short(p.delay), closed)
 	case old > 0:
-		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s: the first sweep would close them. Do some stay open?", old, n,
+		q.Text = fmt.Sprintf("%d of %d unpaid orders, such as %s, are open long after the delay of %s: the first sweep would close them", old, n,
 			p.examples(late), short(p.delay))
 	default:
-		q.Text = fmt.Sprintf("some of %d unpaid orders may have to stay open: which?", n)
+		q.Text = fmt.Sprintf("some of %d unpaid orders may have to stay open", n)
 	}
-	q.Text += " COLUMN=VALUES: orders with them stay open, now and later; unknown: what is overdue now stays open; none: all close"
+	q.Choices = "Which stay open? COLUMN=VALUES: orders with them, now and later; unknown: what is overdue now; none: all close"
 	if len(differ) > 0 {
-		q.Text += ". They differ in"
+		q.Choices += ". They differ in"
 	}
 	p.ask(q)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Question is what the database does not tell.
@@ -14,6 +16,7 @@ type Question struct {
 	Flag    string   `json:"flag"`          // that answers it
 	Key     string   `json:"key,omitempty"` // what the answer of the flag begins with
 	Text    string   `json:"text"`
+	Choices string   `json:"choices,omitempty"` // what follows from each answer
 	Numbers []string `json:"numbers,omitempty"` // what the tables say about it
 }
 
@@ -24,6 +27,8 @@ type Answers struct {
 	Delay                              time.Duration
 	Kafka                              bool     // write buckets
 	Keep                               []string // which unpaid orders stay open: COLUMN=VALUES, unknown or none
+
+	mapped *mapping.Mapping // what it excludes stays open too; nil: there is none yet
 }
 
 // Proposal is a section orders, with what is not known.
@@ -46,7 +51,7 @@ type Proposal struct {
 	where              []filter
 	set                []condition // what a close writes beside the status
 	notBefore          time.Time   // the zero time: any order may close
-	closeOld           bool        // also what was due long before the first migration
+	accept             []string    // names of what the answers accept
 	lock               *column
 	items              *linesChoice
 	stock              []stockChoice

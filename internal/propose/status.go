@@ -421,9 +421,9 @@ func (p *Proposal) excludeMoney() {
 	part, n := p.table.paid.share(p.unpaid)
 	if _, answered := p.kept(name); part > 0 && !answered && p.notBefore.IsZero() {
 		paid := func(row int) bool { return p.unpaid(row) && holds(p.table.paid.rows[row]) }
-		p.ask(Question{Flag: "keep", Key: name + "=", Text: fmt.Sprintf("%.0f of %d unpaid orders have a payment in %s, such as %s: a close would cancel them. "+
-			"ids: just these stay open, as after a lost callback; none: they close; unknown: whatever is overdue now stays open",
-			part*float64(n), n, name, p.examples(paid))})
+		p.ask(Question{Flag: "keep", Key: name + "=", Text: fmt.Sprintf("%.0f of %d unpaid orders have a payment in %s, such as %s: a close would cancel them",
+			part*float64(n), n, name, p.examples(paid)),
+			Choices: "ids: just these stay open, as after a lost callback; none: they close; unknown: whatever is overdue now stays open"})
 	}
 	for _, t := range p.f.unread {
 		p.doubt("whether table %s has payments of unpaid orders is not known: it could not be read in time", t)

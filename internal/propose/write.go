@@ -34,8 +34,8 @@ func (p *Proposal) write() string {
 	if p.a.Kafka {
 		add("buckets: "+buckets(p.delay), "the topics in which records wait")
 	}
-	if p.closeOld {
-		add("accept: ["+mapping.OldOrders+"]", "what was due long before the first orderclose migrate closes too, by --keep none")
+	if len(p.accept) > 0 {
+		add("accept: ["+strings.Join(p.accept, ", ")+"]", "by --keep none")
 	}
 	add("orders:", "")
 	add("  table: "+quoted(cmp.Or(t.Pattern, t.Name)), p.why["table"])
