@@ -165,7 +165,8 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 		for _, row := range r.Preview {
 			fmt.Fprintf(w, "%-12s  %-7d %-14s  %s\n", row.When, row.Orders, cmp.Or(row.Oldest, "-"), strings.Join(row.Examples, "; "))
 		}
-		fmt.Fprintf(w, "\nNothing was changed. %[2]s\n  orderclose migrate%[1]s\n  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
+		fmt.Fprintf(w, "\nNothing was changed in the database. %[2]s\n  orderclose migrate%[1]s\n"+
+			"  orderclose compensate --dry-run%[1]s   # which orders the first sweep closes\n"+
 			"  orderclose audit --from 24h --bound 10m --tolerance 1m%[1]s   # each day of a week, beside your present job\n", c.same, next)
 	})
 }

@@ -42,6 +42,8 @@ func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
 		{"a closed status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Closed: "600003"}, `to: "600003"`},
 		{"an unpaid status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "WAIT_PAY", Delay: time.Hour}, `from: "WAIT_PAY"`},
 		{"nothing to close", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "none"}, "refused: --unpaid none: an order of orders never waits"},
+		{"orders of another schema", "postgres", "channel INT", "1", "1", "", []string{"CREATE SCHEMA shop", "ALTER TABLE orders SET SCHEMA shop"}, Answers{},
+			"Other schemas have tables: shop. Append search_path"},
 		{"frozen stock", "", "channel INT", "1", "1", "", []string{"CREATE TABLE order_item (id INT PRIMARY KEY, order_id BIGINT, sku_id BIGINT, quantity INT)",
 			"CREATE TABLE sku (id INT PRIMARY KEY, stock INT, lock_stock INT)"}, Answers{}, "take its pieces from sku.stock and add them to lock_stock"},
 		{"stock without what is frozen", "", "channel INT", "1", "1", "", []string{

@@ -123,9 +123,10 @@ func (p *Proposal) chooseTable() {
 	all := p.f.candidates(p.a.Table)
 	switch named := p.a.Table; {
 	case p.f.All == 0:
-		p.refuse("the database has no tables that this user sees in its schema: is it the shop's? docs/sweeper.md has a table to try orderclose with")
+		p.refuse("the database has no tables that this user sees in its schema: is it the shop's? docs/sweeper.md has a table to try orderclose with%s",
+			p.f.elsewhere)
 	case named != "" && len(all) == 0:
-		p.refuse("there is no table %q of %d, or this user may not read it", named, p.f.All)
+		p.refuse("there is no table %q of %d, or this user may not read it%s", named, p.f.All, p.f.elsewhere)
 	case len(all) == 0:
 		why := ""
 		for _, t := range p.f.Tables {
@@ -133,7 +134,7 @@ func (p *Proposal) chooseTable() {
 				why += fmt.Sprintf("; %s: %s", t.Name, c.against)
 			}
 		}
-		p.refuse("no table of %d is taken for that of the orders, which needs a status and a time of creation. Name it: --table%s", p.f.All, why)
+		p.refuse("no table of %d is taken for that of the orders, which needs a status and a time of creation. Name it: --table%s%s", p.f.All, why, p.f.elsewhere)
 	case all[0].against != "" && !all[0].byName:
 		p.refuse("table %s cannot be closed: %s", all[0].Name, all[0].against)
 	case !slices.ContainsFunc(all[0].ids(), func(c *column) bool { return c.keyType() != "" }):

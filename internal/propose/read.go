@@ -34,12 +34,13 @@ type Facts struct {
 	All    int       // tables and views of the database
 	Tables []*Table
 
-	store   *store.Store
-	links   map[[2]*column]link
-	unread  []string          // tables that may have payments, and could not be read
-	parts   map[string]int    // how many tables have a name, with up to three digits at its end
-	inserts map[string]string // what triggers do after an INSERT into a table, in lower case
-	created string            // the column that the user names as the time of creation, in lower case
+	store     *store.Store
+	links     map[[2]*column]link
+	unread    []string          // tables that may have payments, and could not be read
+	parts     map[string]int    // how many tables have a name, with up to three digits at its end
+	inserts   map[string]string // what triggers do after an INSERT into a table, in lower case
+	elsewhere string            // which other schemas have tables; "": none
+	created   string            // the column that the user names as the time of creation, in lower case
 }
 
 // link says how many values of a column another table has.
@@ -132,6 +133,8 @@ const (
 	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm')," +
 		" c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
 		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)"
+	postgresSchemas = "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')" +
+		" AND n.oid IS DISTINCT FROM current_schema()::regnamespace AND n.nspname !~ '^pg_|^information_schema$' GROUP BY 1 ORDER BY COUNT(*) DESC LIMIT 5"
 	mysqlComments    = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
 	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
 		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
@@ -150,6 +153,15 @@ func (f *Facts) readTables(ctx context.Context, named string) error {
 	triggers, _ := f.query(ctx, map[bool]string{true: postgresTriggers, false: mysqlTriggers}[f.postgres()]) // who may not read them sees none
 	for _, row := range triggers {
 		f.inserts[text(row[0])] += strings.ToLower(text(row[1]))
+	}
+	if f.postgres() {
+		schemas, _ := f.query(ctx, postgresSchemas)
+		for _, row := range schemas {
+			f.elsewhere += ", " + text(row[0])
+		}
+		if f.elsewhere != "" {
+			f.elsewhere = ". Other schemas have tables: " + f.elsewhere[2:] + ". Append search_path=SCHEMA to the parameters of the DSN"
+		}
 	}
 	f.All = len(found)
 	names, rows := []string{}, map[string][]any{}

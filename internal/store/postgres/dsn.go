@@ -97,7 +97,8 @@ func dsnError(err error) error {
 	reason := "it cannot be read; special letters of a user or a password in a URL are %-escapes, such as %2F for a slash"
 	for _, known := range []struct{ text, reason string }{
 		{"is not in ConnStringAllowedKeys", "it has a parameter other than " + strings.Join(slices.Concat(parameters, tlsParameters), ", ") +
-			"; a variable of the session that your triggers read is set for the user: ALTER ROLE user SET name = 'value'"},
+			"; for schema=NAME write search_path=NAME; a variable of the session that your triggers read is set for the user: " +
+			"ALTER ROLE user SET name = 'value'"},
 		{"unable to read CA file", "the file of sslrootcert cannot be read"},
 		{"unable to add CA", "there is no certificate in the file of sslrootcert"},
 		{"sslmode is invalid", "its sslmode is unknown"},
