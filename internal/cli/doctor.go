@@ -294,7 +294,10 @@ func (s *session) checkTimes(ctx context.Context) (well string, err error) {
 	if err != nil {
 		return "", err
 	}
-	orders, err := s.Store.DueBetween(ctx, now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
+	orders, err := s.Store.DueBetween(s.Store.LimitReads(ctx), now.Add(-timesBefore), now.Add(timesAfter), orderclose.Order{}, timesSample)
+	if store.IsSlow(err) {
+		return "", &skip{err}
+	}
 	for _, o := range orders {
 		why := ""
 		switch {

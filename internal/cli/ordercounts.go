@@ -45,7 +45,7 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		return nil, err
 	}
 	evidence, err := s.Store.Evidence(ctx)
-	if err != nil {
+	if found.Cut = found.Cut || store.IsSlow(err); err != nil && !found.Cut {
 		return nil, err
 	}
 	c := &orderCounts{OrderCounts: found, Evidence: evidence, status: s.cfg.Orders.Status, longest: s.cfg.Delays.Longest()}
@@ -184,6 +184,7 @@ func doubt(c store.OrderCounts, grace time.Duration, failure *control.Failure, c
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {
+	case c.Cut:
 	case c.Excluded > 0 && c.Overdue+c.Waiting == 0:
 		return fmt.Sprintf("orders.where or orders.not_before excludes all %d unpaid orders: none is ever closed", c.Excluded), "correct the values"
 	case c.Overdue > 0 && c.Waiting == 0 && c.At.Sub(c.Oldest) >= grace && !cfg.Accepts(mapping.NothingDueLater):
@@ -209,11 +210,20 @@ func (c *orderCounts) print(w io.Writer) {
 	if c == nil {
 		return
 	}
+	atLeast := func(n int64) string { // that was counted up to store.CountLimit, if the server has not ended a count
+		if c.Cut || n >= store.CountLimit {
+			return fmt.Sprintf("at least %d", n)
+		}
+		return fmt.Sprint(n)
+	}
 	fmt.Fprintf(w, "unpaid, status %v\t%s: %s overdue, %s not due yet", c.status.From, atLeast(c.From), atLeast(c.Overdue), atLeast(c.Waiting))
 	if c.Waiting > 0 {
 		fmt.Fprintf(w, ", the farthest in %v (the longest delay is %s)", c.Farthest.Sub(c.At).Round(time.Second), config.FormatDuration(c.longest))
 	}
 	fmt.Fprintf(w, ", %s excluded, %s never due\nclosed, status %v\t%s\n", atLeast(c.Excluded), atLeast(c.Never), c.status.To, atLeast(c.To))
+	if c.Cut {
+		fmt.Fprintln(w, "not all\tthe server has ended a statement that took 2 s: orders were counted and looked at in part")
+	}
 	if c.PaidColumn != "" {
 		fmt.Fprintf(w, "with a %s\t%d of %d unpaid, %d of %d closed\n", c.PaidColumn, c.Evidence.FromSample.Paid, c.Evidence.FromSample.Orders,
 			c.Evidence.ToSample.Paid, c.Evidence.ToSample.Orders)
@@ -227,14 +237,6 @@ func (c *orderCounts) print(w io.Writer) {
 	if c.Doubt != "" {
 		fmt.Fprintf(w, "FOUND\t%s\n", c.Doubt)
 	}
-}
-
-// atLeast writes a number that was counted up to store.CountLimit.
-func atLeast(n int64) string {
-	if n >= store.CountLimit {
-		return fmt.Sprintf("at least %d", n)
-	}
-	return fmt.Sprint(n)
 }
 
 // checkOrders counts the orders of the shop's own tables and doubts improbable numbers.

@@ -57,6 +57,7 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
@@ -164,6 +165,9 @@ func (c *common) flags(root *cobra.Command) {
 	f.BoolVar(&c.debug, "debug", false, "log more")
 	f.StringVar(&c.format, "log-format", "", "how to log: text, the default, or json; also "+environ.EnvLogFormat)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Name() != "run" && cmd.Name() != "console" {
+			cmd.SetContext(store.Limited(cmd.Context(), statementLimit))
+		}
 		if cmd.Flags().Changed("config") {
 			c.same = " --config " + text.ShellQuote(c.config)
 		}
@@ -176,6 +180,9 @@ func (c *common) flags(root *cobra.Command) {
 		return nil
 	}
 }
+
+// statementLimit is after how long the server ends a statement of a command that reads, also if the command has ended before.
+const statementLimit = 10 * time.Second
 
 // logger returns a logger that writes to stderr, with the level that the flags give.
 func (c *common) logger() *slog.Logger {
@@ -341,7 +348,7 @@ func (s *session) ownStore() bool {
 	if s.Store == nil || s.cfg.Orders != nil || s.Store.OwnStore() {
 		return s.Store != nil && s.Store.OwnStore()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ownStoreTimeout)
+	ctx, cancel := context.WithTimeout(store.Limited(context.Background(), ownStoreTimeout), ownStoreTimeout)
 	defer cancel()
 	if s.Store.OfOwnStore(ctx) {
 		s.Store.UseOwnStore()

@@ -48,6 +48,9 @@ func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []
 			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
 		}
 	}
+	if database != nil {
+		s.NotRead = append(s.NotRead, database.More...)
+	}
 	s.Timeline = timeline(database, topics)
 	s.Now = s.now()
 	return s

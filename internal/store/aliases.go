@@ -52,6 +52,7 @@ const (
 var (
 	ErrLocked, ErrDelays, ErrServer     = db.ErrLocked, db.ErrDelays, db.ErrServer
 	Classify, Denied, Passes            = db.Classify, db.Denied, db.Passes
+	IsSlow, Limited                     = db.IsSlow, db.Limited
 	WriteDelays, WriteMigrations        = db.WriteDelays, schema.WriteMigrations
 	ErrNoTrial, ErrNoCategory           = closetx.ErrNoTrial, closetx.ErrNoCategory
 	ExpandEvent, JudgeStock             = closetx.ExpandEvent, read.JudgeStock

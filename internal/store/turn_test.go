@@ -13,27 +13,43 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// Another session locks the whole table: a read waits for it until the server ends the read.
-func TestReadOverdue_IsEndedByTheServer(t *testing.T) { eachDatabase(t, slowRead) }
+// Another session locks the whole table: reads and counts wait for it until the server ends them, and nothing goes on there.
+func TestReads_AreEndedByTheServer(t *testing.T) { eachDatabase(t, slowReads) }
 
-func slowRead(t *testing.T) {
+func slowReads(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	s.SetReadLimit(50 * time.Millisecond)
 	overdue(t, s, "a")
 	now := must.Get(s.Now(t.Context()))(t)
 	other := must.Get(s.DB().Conn(t.Context()))(t)
-	lock, unlock := "LOCK TABLES orders WRITE", "UNLOCK TABLES"
+	lock, unlock := "LOCK TABLES orders WRITE, stock WRITE", "UNLOCK TABLES"
+	running := "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info IS NOT NULL AND id <> CONNECTION_ID()"
 	if isPostgres(t) {
-		lock, unlock = "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+		lock, unlock = "BEGIN; LOCK TABLE orders, stock IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+		running = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
 	}
 	exec(t, other, lock)
 	_, err := s.ReadOverdue(t.Context(), due.Window{To: now})
 	expect.That(t, errors.Is(err, due.ErrSlow) && errors.Is(err, orderclose.ErrUnavailable), "%v", err)
+	counts, err := s.CountOrders(t.Context())
+	expect.That(t, err == nil && counts.Cut && counts.Never == 0, "%+v, %v", counts, err)
+	limited := store.Limited(t.Context(), 50*time.Millisecond)
+	for name, read := range map[string]func() error{
+		"the evidence": func() error { _, err := s.Evidence(t.Context()); return err },
+		"due":          func() error { _, err := s.DueBetween(limited, now, now, orderclose.Order{}, 1); return err },
+		"history":      func() error { _, err := s.OrderHistory(limited, "a"); return err },
+		"overdue now":  func() error { _, _, _, err := s.OverdueNow(limited, 0); return err },
+	} {
+		err := read()
+		expect.That(t, store.IsSlow(err) && errors.Is(err, orderclose.ErrUnavailable), "%s: %v", name, err)
+	}
+	expect.Equal(t, texts(t, s, running), "0", "statements that go on")
 	exec(t, other, unlock)
 	must.Do(t, other.Close())
 	s.SetReadLimit(0)
 	found := must.Get(s.ReadOverdue(t.Context(), due.Window{To: now}))(t)
-	expect.That(t, len(found.Orders) == 1, "%+v", found)
+	counts = must.Get(s.CountOrders(t.Context()))(t)
+	expect.That(t, len(found.Orders) == 1 && counts.Overdue == 1 && !counts.Cut, "%+v, %+v", found, counts)
 }
 
 // Of 3,000 overdue orders a read of 100 rows reads 100 of the index, and each of these some times more in its temporary tables.

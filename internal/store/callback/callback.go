@@ -110,7 +110,7 @@ func (s recorder) findHome(ctx context.Context) (home string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err = pool.QueryRowContext(ctx, "SELECT "+s.Dialect.HomeSQL).Scan(&home); err == nil {
+	if err = pool.QueryRowContext(s.LimitReads(ctx), "SELECT "+s.Dialect.HomeSQL).Scan(&home); err == nil {
 		s.Home.Of = home
 	}
 	return home, errors.Join(err, pool.Close())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -97,25 +98,63 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	ctx, cancel := limited(ctx, c.limit)
+	end, err := c.limitInServer(ctx, query)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
 	rows, err := c.Conn.QueryContext(ctx, translated(query, args, named), withMode(args))
 	of, ok := rows.(*stdlib.Rows)
 	if err != nil || !ok {
+		end()
 		cancel()
 		return rows, err
 	}
-	return limitedRows{of, cancel}, nil
+	return limitedRows{of, func() { end(); cancel() }}, nil
 }
 
 // limitedRows are rows whose statement's deadline ends with Close.
 type limitedRows struct {
 	*stdlib.Rows
-	cancel context.CancelFunc
+	end func()
 }
 
 // Close implements driver.Rows.
 func (r limitedRows) Close() error {
-	defer r.cancel()
+	defer r.end()
 	return r.Rows.Close()
+}
+
+// limitInServer begins a transaction with the StatementTimeout of a context for a SELECT that is in none: a setting of the session
+// would be that of another client behind a pooler. end ends the transaction.
+func (c *conn) limitInServer(ctx context.Context, query string) (end func(), err error) {
+	timeout, ok := ctx.Value(StatementTimeout{}).(time.Duration)
+	if !ok || c.Conn.Conn().PgConn().TxStatus() != idle || !strings.HasPrefix(query, "SELECT ") {
+		return func() {}, nil
+	}
+	tx, err := c.begin(ctx, "BEGIN READ ONLY"+inServer(timeout))
+	return func() { _ = tx.Rollback(ctx) }, err
+}
+
+// begin begins a transaction.
+func (c *conn) begin(ctx context.Context, query string) (pgx.Tx, error) {
+	of := c.Conn.Conn()
+	if of.IsClosed() {
+		return nil, driver.ErrBadConn
+	}
+	t, err := of.BeginTx(ctx, pgx.TxOptions{BeginQuery: query})
+	if pgconn.SafeToRetry(err) {
+		return nil, driver.ErrBadConn
+	}
+	return t, err
+}
+
+// idle is the status of a connection without a transaction.
+const idle = 'I'
+
+// inServer sets a limit for the statements of a transaction.
+func inServer(limit time.Duration) string {
+	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = '%s'; SET LOCAL statement_timeout = %d", Silence, limit.Milliseconds())
 }
 
 // Ping implements driver.Pinger.
@@ -152,8 +191,8 @@ func (c *Config) inTx() string {
 	return settings
 }
 
-// StatementTimeout is the key of a context whose transactions only read. Its value is after how long the server ends each of their
-// statements.
+// StatementTimeout is the key of a context. Its value is after how long the server ends each SELECT outside of a transaction, and each
+// statement of a transaction that only reads.
 type StatementTimeout struct{}
 
 // RaiseCommit is an expression that makes a transaction wait until its COMMIT is on disk, if the server or the user has turned that
@@ -162,10 +201,6 @@ const RaiseCommit = "CASE WHEN current_setting('synchronous_commit') = 'off' THE
 
 // BeginTx implements driver.ConnBeginTx. One round trip begins a transaction and sets its longest wait for a lock.
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	of := c.Conn.Conn()
-	if of.IsClosed() {
-		return nil, driver.ErrBadConn
-	}
 	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	switch sql.IsolationLevel(o.Isolation) {
 	case sql.LevelDefault, sql.LevelReadCommitted, sql.LevelReadUncommitted: // PostgreSQL shows no uncommitted rows
@@ -179,15 +214,12 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	}
 	begin += c.inTx
 	if timeout, ok := ctx.Value(StatementTimeout{}).(time.Duration); ok && o.ReadOnly {
-		begin += fmt.Sprintf("; SET LOCAL statement_timeout = %d", timeout.Milliseconds())
+		begin += inServer(timeout)
 	}
 	bounded, cancel := limited(ctx, c.limit)
 	defer cancel()
-	t, err := of.BeginTx(bounded, pgx.TxOptions{BeginQuery: begin + "; SELECT " + RaiseCommit})
+	t, err := c.begin(bounded, begin+"; SELECT "+RaiseCommit)
 	if err != nil {
-		if pgconn.SafeToRetry(err) {
-			return nil, driver.ErrBadConn
-		}
 		return nil, err
 	}
 	return transaction{context.WithoutCancel(ctx), t, c}, nil

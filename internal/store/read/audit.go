@@ -270,7 +270,7 @@ func (s *Reader) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of f
 	if err := closetx.EachReceipt(tx, ids, func(id string, r *closetx.ReceiptRow) { of(id).Receipt = r }); err != nil {
 		return err
 	}
-	if err := eachLedgerRow(tx, ids, func(id string, l LedgerRow) { of(id).Ledger = append(of(id).Ledger, l) }); err != nil {
+	if err := eachLedgerRow(tx, ids, "", func(id string, l LedgerRow) { of(id).Ledger = append(of(id).Ledger, l) }); err != nil {
 		return err
 	}
 	const late = "SELECT order_id, resolved_at IS NULL, resolution FROM late_payments WHERE order_id IN ?"

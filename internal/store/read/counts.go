@@ -33,26 +33,42 @@ type OrderCounts struct {
 	// Oldest is the first due time of the overdue orders, and Farthest the last one of the waiting orders; the zero time: there are none.
 	Oldest   time.Time `json:"oldest"`
 	Farthest time.Time `json:"farthest"`
+	// Cut says that the server has ended a count after 2 s. The numbers say at least how many orders there are, and Never and the times say nothing.
+	Cut bool `json:"cut,omitempty"`
 }
 
 // CountOrders counts the orders of all tables, for each number up to CountLimit of each table. It reads an entry of
-// the index on status and due time for each order, and without that index the whole table. Never is what is left of From, at least. The error
-// wraps orderclose.ErrUnavailable if the database failed.
+// the index on status and due time for each order, and without that index the whole table. After a count that the server has ended it counts
+// fewer. Never is what is left of From, at least. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Reader) CountOrders(ctx context.Context) (c OrderCounts, err error) {
+	ctx, rows := s.LimitReads(ctx), CountLimit
 	if c.At, err = s.Now(ctx); err != nil {
 		return c, err
 	}
 	in, err := s.AllTables(ctx)
 	for _, t := range in {
 		if err == nil {
-			err = s.countTable(ctx, t, &c)
+			err = s.countTable(ctx, t, &c, &rows)
 		}
 	}
 	if err == nil {
-		err = s.countOdd(ctx, &c)
+		err = c.upTo(&rows, func(int) error { return s.countOdd(ctx, &c) })
 	}
-	c.Never = max(c.From-c.Overdue-c.Waiting-c.Excluded, 0) //mutant:never-uncounted
+	if !c.Cut {
+		c.Never = max(c.From-c.Overdue-c.Waiting-c.Excluded, 0) //mutant:never-uncounted
+	}
 	return c, s.FailedTo(ctx, err, "count the orders")
+}
+
+// upTo counts up to a number of rows. If the server ends the count, it counts fewer, and so do all counts that follow.
+func (c *OrderCounts) upTo(rows *int, count func(rows int) error) error {
+	for ; *rows > 0; *rows /= 100 {
+		if err := count(*rows); !db.IsSlow(err) {
+			return err
+		}
+		c.Cut = true
+	}
+	return nil
 }
 
 // OddLimit bounds how many orders with an improbable due time are counted.
@@ -81,32 +97,41 @@ func (s *Reader) HasClosed(ctx context.Context) (bool, error) {
 	return n > 0, s.FailedTo(ctx, err, "look for a receipt")
 }
 
-func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts) error {
+func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts, rows *int) (err error) {
 	m := s.Q.M
 	withStatus := "SELECT 1 FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
-	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
-		n, err := s.Count(ctx, withStatus, []any{status.Arg(), CountLimit})
-		if err != nil {
-			return err
+	count := func(to *int64, of func(rows int) (int64, error)) {
+		if err == nil {
+			err = c.upTo(rows, func(rows int) error {
+				n, err := of(rows)
+				*to += n
+				return err
+			})
 		}
-		*to += n
 	}
-	n, oldest, _, err := s.countDue(ctx, t, s.Q.OpenPage(c.At, orderclose.Order{}, CountLimit))
-	if c.Overdue += n; n > 0 && (c.Oldest.IsZero() || oldest.Before(c.Oldest)) {
-		c.Oldest = oldest
+	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
+		count(to, func(rows int) (int64, error) { return s.Count(ctx, withStatus, []any{status.Arg(), rows}) })
 	}
-	if err == nil && s.Q.Excludes() {
-		n, err = s.CountPage(ctx, t, s.Q.ExcludedPage(t, s.Q.Latest(), orderclose.Order{}, CountLimit))
-		c.Excluded += n
+	count(&c.Overdue, func(rows int) (int64, error) {
+		n, oldest, _, err := s.countDue(ctx, t, s.Q.OpenPage(c.At, orderclose.Order{}, rows))
+		if n > 0 && (c.Oldest.IsZero() || oldest.Before(c.Oldest)) {
+			c.Oldest = oldest
+		}
+		return n, err
+	})
+	if s.Q.Excludes() {
+		count(&c.Excluded, func(rows int) (int64, error) {
+			return s.CountPage(ctx, t, s.Q.ExcludedPage(t, s.Q.Latest(), orderclose.Order{}, rows))
+		})
 	}
-	if err == nil {
+	count(&c.Waiting, func(rows int) (int64, error) {
 		next := orderclose.Order{Due: c.At.Add(s.Q.Due.Step())} // the column's next value, since Arg rounds down
-		var farthest time.Time
-		n, _, farthest, err = s.countDue(ctx, t, s.Q.OpenPage(s.Q.Latest(), next, CountLimit))
-		if c.Waiting += n; farthest.After(c.Farthest) {
+		n, _, farthest, err := s.countDue(ctx, t, s.Q.OpenPage(s.Q.Latest(), next, rows))
+		if farthest.After(c.Farthest) {
 			c.Farthest = farthest
 		}
-	}
+		return n, err
+	})
 	return err
 }
 

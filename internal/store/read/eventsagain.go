@@ -92,7 +92,7 @@ func (s *Reader) closeEvents(ctx context.Context, closes []receipt) error {
 	if err := closetx.EachReceipt(c.Tx, all, func(id string, r *closetx.ReceiptRow) { receipts[id] = r }); err != nil {
 		return err
 	}
-	if err := eachLedgerRow(c.Tx, all, func(id string, l LedgerRow) {
+	if err := eachLedgerRow(c.Tx, all, "", func(id string, l LedgerRow) {
 		if l.Kind == closetx.KindClose {
 			returned[id][l.SKU] = l.Quantity
 		}

@@ -36,6 +36,21 @@ type OrderHistory struct {
 	PendingEvents []PendingRow        `json:"outgoing"` // events that are not published yet
 	// PendingSchedules are the order's rows in the schedule outbox: not yet published.
 	PendingSchedules []PendingRow `json:"unscheduled,omitempty"`
+	More             []string     `json:"more,omitempty"` // of which rows the order has more than the 1,000 that were read
+}
+
+const (
+	// most bounds how many rows of an order are read of each table, and oneMore ends such a SELECT.
+	most    = 1000
+	oneMore = " LIMIT 1001"
+)
+
+// upToMost leaves out the rows beyond most, and notes that.
+func upToMost[T any](history *OrderHistory, rows *[]T, what string) {
+	if len(*rows) > most {
+		*rows = (*rows)[:most]
+		history.More = append(history.More, fmt.Sprintf("%s: there are more than %d", what, most))
+	}
 }
 
 // Known reports whether the database has anything of the order.
@@ -110,7 +125,7 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 	if err := closetx.EachReceipt(tx, []string{id}, func(_ string, r *closetx.ReceiptRow) { history.Receipt = r }); err != nil {
 		return err
 	}
-	err = eachLedgerRow(tx, []string{id}, func(_ string, l LedgerRow) {
+	err = eachLedgerRow(tx, []string{id}, oneMore, func(_ string, l LedgerRow) {
 		if l.Kind == closetx.KindClose && len(s.Q.M.Stock) == 0 {
 			l.Kind = closetx.KindRelease
 		}
@@ -120,24 +135,27 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 		return err
 	}
 	slices.SortStableFunc(history.Ledger, func(a, b LedgerRow) int { return a.At.Compare(b.At) })
-	if history.LatePayments, err = money.LatePayments(tx, "WHERE order_id = ? ORDER BY id", id); err != nil {
+	if history.LatePayments, err = money.LatePayments(tx, "WHERE order_id = ? ORDER BY id"+oneMore, id); err != nil {
 		return err
 	}
-	return s.pending(tx, id, history)
+	err = s.pending(tx, id, history)
+	upToMost(history, &history.Items, "lines")
+	upToMost(history, &history.Ledger, "moves of stock")
+	upToMost(history, &history.LatePayments, "late payments")
+	upToMost(history, &history.PendingEvents, "events in the outbox")
+	upToMost(history, &history.PendingSchedules, "schedules in the outbox")
+	return err
 }
 
 // webhookRoom is the name of the room whose tables have the events that wait for the receiver of the webhook.
 const webhookRoom = "webhook"
-
-// maxPending bounds how many rows of an order are read of each table.
-const maxPending = 1000
 
 // pending reads the first rows of an order in the outboxes and of the webhook.
 func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err error) {
 	// No index has the order's id: these tables hold only rows that are not published yet.
 	const events, schedules = "SELECT id, created_at, COALESCE(kind, '') FROM outbox_events", "SELECT id, created_at, '' FROM outbox_schedules"
 	for query, to := range map[string]*[]PendingRow{events: &history.PendingEvents, schedules: &history.PendingSchedules} {
-		rows, err := db.RowsOf(db.Own(tx), query+" WHERE order_id = ? ORDER BY id LIMIT ?", []any{id, maxPending},
+		rows, err := db.RowsOf(db.Own(tx), query+" WHERE order_id = ? ORDER BY id"+oneMore, []any{id},
 			func(r *PendingRow) []any { return []any{&r.ID, db.TimeInto(&r.At), &r.Type} })
 		if err != nil {
 			return err
@@ -148,7 +166,7 @@ func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err err
 		return nil
 	}
 	return db.EachRow(tx, "SELECT id, taken_ms, CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload ELSE '' END, attempts, error FROM webhook_events"+
-		" WHERE order_id = ? ORDER BY id LIMIT ?", []any{wire.MaxRecordBytes, id, maxPending},
+		" WHERE order_id = ? ORDER BY id"+oneMore, []any{wire.MaxRecordBytes, id},
 		func(rows *sql.Rows) error {
 			r := PendingRow{Webhook: true}
 			var taken int64
@@ -235,7 +253,7 @@ func (s *Reader) scanOrder(rows *sql.Rows, id string, history *OrderHistory) err
 // historyLines reads the lines of an order. They are numbered from 1 in the order in which the
 // database returns them.
 func (s *Reader) historyLines(tx *gorm.DB, t *db.Table, id any, history *OrderHistory) error {
-	return db.EachRow(tx, t.Lines, append([]any{[]any{id}}, s.Q.LineWhere.Args...), func(rows *sql.Rows) error {
+	return db.EachRow(tx, t.Lines+oneMore, append([]any{[]any{id}}, s.Q.LineWhere.Args...), func(rows *sql.Rows) error {
 		i := ItemRow{Line: len(history.Items) + 1}
 		var quantity sql.NullInt64
 		var location sql.NullString
@@ -247,11 +265,11 @@ func (s *Reader) historyLines(tx *gorm.DB, t *db.Table, id any, history *OrderHi
 }
 
 // eachLedgerRow calls each for the stock of orders that moved, with the order's id. A receipt says what its close returned. The rows of the
-// table stock_ledger say the rest; those of one order are sorted by SKU and kind.
-func eachLedgerRow(tx *gorm.DB, ids []string, each func(id string, l LedgerRow)) error {
+// table stock_ledger say the rest; those of one order are sorted by SKU and kind. limit ends the SELECT, or is empty.
+func eachLedgerRow(tx *gorm.DB, ids []string, limit string, each func(id string, l LedgerRow)) error {
 	const query = "SELECT order_id, returned, '', 0, closed_at FROM receipts WHERE order_id IN ? AND returned IS NOT NULL" +
 		" UNION ALL SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ? ORDER BY 1, 2, 3"
-	return db.Wrap(db.EachRow(tx, query, []any{ids, ids}, func(rows *sql.Rows) error {
+	return db.Wrap(db.EachRow(tx, query+limit, []any{ids, ids}, func(rows *sql.Rows) error {
 		var id string
 		var l LedgerRow
 		if err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, db.TimeInto(&l.At)); err != nil {

@@ -99,6 +99,9 @@ func (c CheckedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = conn.Close()
 		return nil, Unavailable(ctx, err)
 	}
+	if of, is := conn.(mysqlConn); is {
+		return limitedConn{of}, nil
+	}
 	return conn, nil
 }
 
