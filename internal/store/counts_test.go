@@ -161,6 +161,7 @@ func TestMySQL_OverdueNowReadsAThousandRows(t *testing.T) {
 			})
 			return orders, more, rows
 		}
+		reads() // the first also reads what the first migrate decided
 		orders, more, rows := reads()
 		expect.That(t, len(orders) == 3 && !more && rows <= 3+10, "%d rows were read, and found %+v, %v", rows, orders, more)
 		exec(t, admin.DB(), "INSERT INTO t_order (state, pay_deadline, tenant)"+
@@ -288,6 +289,7 @@ func TestMySQL_TriggersThatCannotBeReadAreSaidToBeUnread(t *testing.T) {
 		exec(t, admin.DB(), "CREATE TRIGGER gives_back BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.tenant = 'x'")
 		own, change := newUser(t, admin, dsn)
 		change("GRANT", "SELECT ON t_order")
+		change("GRANT", "SELECT ON orderclose_schema")
 		hints := func() string { return hintsOf(t, own, hiddenShop()) }
 		const unread, fires = "the triggers of t_order could not be read", "each close fires the triggers of table t_order: gives_back"
 		if got := hints(); !strings.Contains(got, unread) || strings.Contains(got, fires) {

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS orderclose_schema (
   tstamp     TIMESTAMPTZ NULL DEFAULT CURRENT_TIMESTAMP,
   oldest     BIGINT NOT NULL DEFAULT 1,
   owner      TEXT NULL, -- in one row: the table, status and event to which the receipts belong
-  not_before BIGINT NULL, -- in the row of the owner, in unix ms: orders of the shop that were due earlier stay open; 0: none
+  not_before BIGINT NULL, -- in the row of the owner, in unix ms: an order that was due earlier stays open (0: none)
   PRIMARY KEY (id)
 );
 

@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS orderclose_schema (
   tstamp     TIMESTAMP DEFAULT (datetime('now')),
   oldest     INTEGER NOT NULL DEFAULT 1,
   owner      TEXT NULL, -- in one row: the table, status and event to which the receipts belong
-  not_before INTEGER NULL -- in the row of the owner, in unix ms: orders of the shop that were due earlier stay open; 0: none
+  not_before INTEGER NULL -- in the row of the owner, in unix ms: an order that was due earlier stays open (0: none)
 );
 
 -- The steps of the tables of rooms that were applied. The row 0 of a room is added before its first step.
