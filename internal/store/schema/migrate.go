@@ -297,7 +297,8 @@ func (s *Checker) Schema(ctx context.Context) (v Schema, err error) {
 	if err == nil && len(has) > 0 {
 		var own string
 		if v.Orders, own, err = s.owner(ctx); v.Orders != "" && !strings.EqualFold(v.Orders, own) { //mutant:second-close-accepted
-			v.Other, v.Rename = own, fmt.Sprintf("UPDATE %s SET owner = %s WHERE owner IS NOT NULL", db.VersionTable, s.Dialect.Literal(own))
+			v.Other, v.Rename = own, fmt.Sprintf("UPDATE %s SET owner = %s, not_before = %s WHERE owner IS NOT NULL", db.VersionTable,
+				s.Dialect.Literal(own), s.Dialect.NotBeforeSQL())
 		}
 	}
 	if db.Denied(err) {
