@@ -265,7 +265,7 @@ func TestCancel_LeavesThePaymentsOfExcludedOrdersAlone(t *testing.T) {
 	db := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &mapping.Mapping{
 		Orders: "t_order",
 		ID:     mapping.Key{Column: "no"},
-		Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
+		Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(0)}, To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 		Where:  []mapping.Condition{mapping.Is("tenant", mapping.TextValue("ours"))},
 	}}))(t)

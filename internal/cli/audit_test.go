@@ -143,7 +143,7 @@ func TestAudit_Table(t *testing.T) {
 	}
 	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1, nil) })
 	var out bytes.Buffer
-	own := &mapping.Mapping{Status: mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(104)}}
+	own := &mapping.Mapping{Status: mapping.Status{From: mapping.OneOf{mapping.IntValue(101)}, To: mapping.IntValue(104)}}
 	printAudit(&out, ops.AuditSummary{Statuses: map[string]int{"101": 2, "104": 3, "200": 1}}, 0, own)
 	for _, want := range []string{"101 (unpaid)\t2", "104 (closed)\t3", "200 (counts as paid)\t1"} {
 		expect.That(t, strings.Contains(out.String(), want), "without %q: %s", want, out.String())

@@ -267,7 +267,7 @@ func TestOrderCounts_Table(t *testing.T) {
 	c := &orderCounts{
 		OrderCounts: store.OrderCounts{At: at, From: 420, To: store.CountLimit, Overdue: 12, Waiting: 385, Excluded: 20, Never: 3,
 			Farthest: at.Add(119 * time.Minute)},
-		status: mapping.Status{From: mapping.IntValue(101), To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
+		status: mapping.Status{From: mapping.OneOf{mapping.IntValue(101)}, To: mapping.IntValue(103)}, longest: 30 * time.Minute, Doubt: "the longest delay is 30m",
 		Evidence: store.Evidence{Unnamed: []string{"104"}, UnnamedAs: store.AuditPaid, PaidColumn: "pay_time", FromSample: store.PaidSample{Orders: 100},
 			ToSample: store.PaidSample{Orders: 100, Paid: 2}},
 	}

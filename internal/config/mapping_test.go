@@ -44,7 +44,7 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Orders: "shop.orders_{yyyyMM}",
 		ID:     mapping.Key{Column: "no", Type: mapping.Integer, Index: "uk_no"},
 		Status: mapping.Status{
-			Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)},
+			Column: "state", From: mapping.OneOf{mapping.IntValue(1)}, To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)},
 			Closed: []mapping.Value{mapping.IntValue(8)},
 		},
 		Due:          mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
@@ -189,7 +189,7 @@ orders:
 	} {
 		binary := mapping.Key{Column: "sku", Type: mapping.UUIDBinary}
 		want := &mapping.Mapping{
-			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.IntValue(1),
+			Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.UUIDBinary}, Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.IntValue(1)},
 				To: mapping.IntValue(9)}, Due: due,
 			Items: &mapping.Items{Table: "l", Order: "o", SKU: "s", Quantity: "n", Location: "shed",
 				Where: []mapping.Condition{{Column: "deleted", Values: mapping.Values{Any: []mapping.Value{mapping.IntValue(0), {}}}},

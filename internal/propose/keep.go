@@ -219,8 +219,8 @@ type Exceptions struct {
 // Exceptions returns what Propose would exclude or ask about the unpaid orders of a mapping, whose orders are closed after delay.
 func (f *Facts) Exceptions(m *mapping.Mapping, delay time.Duration) (e Exceptions) {
 	a := Answers{
-		Table: m.Orders, Unpaid: m.Status.From.Text, Closed: m.Status.To.Text, Zone: cmp.Or(m.Due.Zone, "UTC"), Due: m.Due.Column, Delay: delay, Stock: "paid",
-		mapped: m,
+		Table: m.Orders, Unpaid: strings.Join(m.Status.From.Texts(), ","), Closed: m.Status.To.Text, Zone: cmp.Or(m.Due.Zone, "UTC"), Due: m.Due.Column,
+		Delay: delay, Stock: "paid", mapped: m,
 	}
 	if m.ByRule {
 		a.Created, a.Due = m.Due.Column, "none"

@@ -62,7 +62,8 @@ type Proposal struct {
 type condition struct {
 	*column
 	value string
-	null  bool // the value is NULL
+	also  []string // further values; only of the status of unpaid orders
+	null  bool     // the value is NULL
 	why   string
 }
 
@@ -70,6 +71,8 @@ func (c condition) String() string {
 	switch {
 	case c.null:
 		return "null"
+	case len(c.also) > 0:
+		return filter{column: c.column, values: append([]string{c.value}, c.also...)}.String()
 	}
 	return c.column.written(c.value)
 }
@@ -84,11 +87,14 @@ func (c *column) written(value string) string {
 
 // unpaid says that a row is an order that a close may close.
 func (p *Proposal) unpaid(row int) bool {
-	return p.from.column != nil && text(p.from.rows[row]) == p.from.value && !slices.ContainsFunc(p.where, func(f filter) bool { return !f.accepts(f.rows[row]) })
+	return p.from.column != nil && p.from.in(row) && !slices.ContainsFunc(p.where, func(f filter) bool { return !f.accepts(f.rows[row]) })
 }
 
 // in says that a row meets the condition.
-func (c condition) in(row int) bool { return text(c.rows[row]) == c.value }
+func (c condition) in(row int) bool {
+	value := text(c.rows[row])
+	return value == c.value || slices.Contains(c.also, value)
+}
 
 // Propose proposes a mapping. It is pure.
 func (f *Facts) Propose(a Answers) *Proposal {

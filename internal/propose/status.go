@@ -253,7 +253,9 @@ func (p *Proposal) chooseStatus() {
 	if why != "" && p.a.Unpaid != "" {
 		p.Doubts = slices.Insert(p.Doubts, 0, why)
 	}
-	for flag, v := range map[string]string{"closed": p.a.Closed, "unpaid": p.a.Unpaid} {
+	first, also := p.a.unpaid(s)
+	for i, v := range append([]string{p.a.Closed, first}, also...) {
+		flag := map[bool]string{true: "closed", false: "unpaid"}[i == 0]
 		_, err := strconv.ParseInt(v, 10, 64)
 		known := s.find(v)
 		if fits := err == nil || !isInteger(s.column) && s.Type != "enum" && s.Type != "boolean"; v != "" && known.text == "" && !fits {
@@ -264,7 +266,7 @@ func (p *Proposal) chooseStatus() {
 			p.refuse("--%s %s: those rows are carts, and hold nothing: %s", flag, v, known)
 		}
 	}
-	p.from, p.to, p.isPaid = condition{column: s.column}, condition{column: s.column}, p.paidMark(s.column)
+	p.from, p.to, p.isPaid = condition{column: s.column, also: also}, condition{column: s.column}, p.paidMark(s.column)
 	if why != "" && p.a.Unpaid == "" {
 		p.askValue("unpaid", why, s.values)
 	} else {
@@ -274,7 +276,7 @@ func (p *Proposal) chooseStatus() {
 	p.why["status"] = strings.Trim(p.from.why+"; "+p.to.why, "; ")
 	for _, v := range s.values {
 		switch {
-		case v.text == p.from.value || v.text == p.to.value:
+		case v.text == p.from.value || v.text == p.to.value || slices.Contains(also, v.text):
 		case v.says == paid || !v.ended() && v.share() > 0.5:
 			p.paid = append(p.paid, v.text)
 		default:
@@ -285,7 +287,7 @@ func (p *Proposal) chooseStatus() {
 	}
 	slices.SortFunc(p.paid, inOrder)
 	slices.SortFunc(p.closed, inOrder)
-	for _, v := range []string{p.a.Unpaid, p.a.Closed} {
+	for _, v := range append([]string{first, p.a.Closed}, also...) {
 		if known := s.find(v); v != "" && known.rows == 0 && known.label == "" {
 			p.doubt("no row has %s %s yet: does your shop know it?", s.Name, v)
 		}
@@ -309,6 +311,15 @@ func (p *Proposal) chooseStatus() {
 	}
 }
 
+// unpaid returns the first value of the answer, and its others.
+func (a Answers) unpaid(s statusColumn) (first string, also []string) {
+	if s.find(a.Unpaid).text != "" {
+		return a.Unpaid, nil
+	}
+	all := strings.Split(a.Unpaid, ",")
+	return all[0], all[1:]
+}
+
 func (p *Proposal) askValue(flag, text string, values []value) {
 	q := Question{Flag: flag, Text: text}
 	for _, v := range values {
@@ -320,7 +331,8 @@ func (p *Proposal) askValue(flag, text string, values []value) {
 func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 	choose := func(v, why string) { p.from.value, p.from.why = v, why }
 	if p.a.Unpaid != "" {
-		choose(p.a.Unpaid, "unpaid by --unpaid")
+		first, _ := p.a.unpaid(s)
+		choose(first, "unpaid by --unpaid")
 		return
 	}
 	sure, first, new := s.with(unpaid), s.with(fresh), s.waiting()
@@ -346,7 +358,7 @@ func (p *Proposal) chooseUnpaid(s statusColumn, all []statusColumn) {
 		choose(new.text, "unpaid: none is paid and nearly all are new, "+new.String())
 	default:
 		p.askValue("unpaid", fmt.Sprintf("which value of %s.%s have orders that wait for their payment, and for nobody else? A value, which may be one that no "+
-			"row has yet, or none", p.table.Name, s.Name), s.values)
+			"row has yet, several with commas between them, or none", p.table.Name, s.Name), s.values)
 	}
 }
 

@@ -165,8 +165,8 @@ func (f *Facts) Preview(ctx context.Context, p *Proposal) ([]Preview, error) {
 	for _, c := range p.where {
 		columns = append(columns, c.column)
 	}
-	query := fmt.Sprintf("%s WHERE %s = ? LIMIT %d", selecting(columns...), mapping.Quote(p.from.Name), maxRows)
-	found, err := f.query(ctx, query, p.from.value)
+	query := fmt.Sprintf("%s WHERE %s IN ? LIMIT %d", selecting(columns...), mapping.Quote(p.from.Name), maxRows)
+	found, err := f.query(ctx, query, append([]string{p.from.value}, p.from.also...))
 	switch {
 	case errors.Is(err, overdue.ErrSlow):
 		p.doubt("the database did not return the unpaid orders within 2 s, so the list of what the first sweep closes is missing")

@@ -20,7 +20,7 @@ import (
 func hiddenShop(where ...mapping.Condition) *mapping.Mapping {
 	return &mapping.Mapping{
 		Orders: "t_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-		Status: mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
+		Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.IntValue(0)}, To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:    mapping.TimeColumn{Column: "pay_deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
 		Where:  where,
 	}

@@ -181,7 +181,7 @@ func binaryIDs(t *testing.T) {
 // spelling maps tables in which all ids and SKUs compare without their case.
 var spelling = &mapping.Mapping{
 	Orders: "o", ID: mapping.Key{Column: "no"},
-	Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
+	Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(0)}, To: mapping.IntValue(2)},
 	Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixSeconds},
 	Items:  &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
 	Stock:  []*mapping.Stock{{Table: "g", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"}},

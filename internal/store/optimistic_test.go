@@ -49,7 +49,8 @@ func eachChangeChangesLocks(t *testing.T) {
 			lock.Column, gone.Column = "touched", "gone_at"
 			m := &mapping.Mapping{
 				Orders: "shop_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-				Status: mapping.Status{Column: "status", From: mapping.IntValue(101), To: mapping.IntValue(103), Paid: []mapping.Value{mapping.IntValue(201)},
+				Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(101)},
+					To: mapping.IntValue(103), Paid: []mapping.Value{mapping.IntValue(201)},
 					Closed: []mapping.Value{mapping.IntValue(102)}},
 				Due:      mapping.TimeColumn{Column: "pay_by", Type: mapping.UnixMillis},
 				ClosedAt: []*mapping.TimeColumn{{Column: "end_time", Type: mapping.UnixMillis}, &gone},

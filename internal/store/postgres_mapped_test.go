@@ -167,7 +167,7 @@ func reportsTablesThatDoNotFit(t *testing.T) {
 		case "id":
 			m.ID.Column = c.to
 		case "PENDING":
-			m.Status.From = mapping.TextValue(c.to)
+			m.Status.From = mapping.OneOf{mapping.TextValue(c.to)}
 		case "uuid":
 			m.ID.Type = mapping.KeyType(c.to)
 		case "payment_id":

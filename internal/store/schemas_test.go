@@ -280,7 +280,7 @@ func (d *drawnShop) fill(t *testing.T, s *store.Store, m *mapping.Mapping, now t
 		}
 		exec(t, s.DB(), d.sql("INSERT INTO "+mapping.Quote(table)+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(args)-1)+")"), args...)
 	}
-	status, line := []mapping.Value{m.Status.From, m.Status.Paid[0], m.Status.To}, 0
+	status, line := []mapping.Value{m.Status.From[0], m.Status.Paid[0], m.Status.To}, 0
 	for _, o := range d.rows {
 		insert(m.Orders, []string{m.ID.Column, m.Status.Column, m.Due.Column}, o.id, status[o.state].Arg(), d.at(now.Add(o.in)))
 		for _, sku := range slices.Sorted(maps.Keys(o.lines)) {

@@ -19,7 +19,7 @@ var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 func litemall() *mapping.Mapping {
 	return &mapping.Mapping{
 		Orders: "litemall_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-		Status:  mapping.Status{Column: "order_status", From: mapping.IntValue(101), To: mapping.IntValue(103)},
+		Status:  mapping.Status{Column: "order_status", From: mapping.OneOf{mapping.IntValue(101)}, To: mapping.IntValue(103)},
 		Due:     mapping.TimeColumn{Column: "pay_deadline", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
 		Created: &mapping.TimeColumn{Column: "add_time", Type: mapping.DateTime, Zone: "Asia/Shanghai", Precision: mapping.Seconds},
 		Where:   []mapping.Condition{mapping.Is("deleted", mapping.IntValue(0))}, Category: "kind",
@@ -167,7 +167,7 @@ func TestReadChange_TimesOfEachType(t *testing.T) {
 	} {
 		m := &mapping.Mapping{
 			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: c.column,
-			Status: mapping.Status{Column: "state", From: mapping.TextValue("unpaid")},
+			Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.TextValue("unpaid")}},
 		}
 		shanghai, _ := mapping.ParseZone("Asia/Shanghai")
 		r := must.Get(newRowReader(Options{Orders: m, Zone: shanghai, LeaveOverdue: time.Hour}))(t)

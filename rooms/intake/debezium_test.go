@@ -147,7 +147,7 @@ func (c connector) check(t *testing.T, values []string) {
 		for _, binaryID := range []bool{false, true} {
 			m := &mapping.Mapping{
 				Orders: "shop.orders", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Due: column, Category: "kind",
-				Status: mapping.Status{Column: "state", From: mapping.TextValue("unpaid"), To: mapping.TextValue("closed")},
+				Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.TextValue("unpaid")}, To: mapping.TextValue("closed")},
 				Where:  []mapping.Condition{mapping.Is("hidden", mapping.IntValue(0))},
 			}
 			if binaryID {

@@ -69,7 +69,7 @@ func (r rowReader) decide(c change, now, appended time.Time) (o orderclose.Order
 	case !shows(status) && c.withoutColumns != unchanged: // of such an update the close reads the status
 		return bad("it has no column %s", status)
 	}
-	if !c.row.is(r.m.Status.Column, r.m.Status.From) {
+	if !slices.ContainsFunc(r.m.Status.From, func(v mapping.Value) bool { return c.row.is(r.m.Status.Column, v) }) {
 		return o, notUnpaid, nil
 	}
 	for _, w := range r.m.Where {

@@ -42,7 +42,7 @@ func start(t *testing.T, log *testkit.Log, metrics prometheus.Registerer) (stop 
 		},
 		Orders: &mapping.Mapping{
 			Orders: "orders", ID: mapping.Key{Column: "id"}, Due: mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
-			Status: mapping.Status{Column: "state", From: mapping.IntValue(0)},
+			Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.IntValue(0)}},
 		},
 		Now: time.Now, OnHang: func(why string) { t.Error(why) }, Registerer: metrics,
 	}))(t)

@@ -150,22 +150,22 @@ func (c *checker) key(path string, k Key) {
 
 func (c *checker) status(s Status) {
 	c.name("status.column", s.Column)
-	for path, v := range map[string]Value{"status.from": s.From, "status.to": s.To} {
-		if v == (Value{}) {
+	for path, missing := range map[string]bool{"status.from": len(s.From) == 0, "status.to": s.To == Value{}} {
+		if missing {
 			c.report(path, "the value is missing", "write the status before and after the close, such as from: 0 and to: 2")
 		}
 	}
-	if s.From == s.To && s.From != (Value{}) {
+	if slices.Contains(s.From, s.To) {
 		c.report("status.to", fmt.Sprintf("%v is also the status before the close", s.To), "write the status that a closed order has")
 	}
-	all := slices.Concat([]Value{s.From, s.To}, s.Paid, s.Closed)
+	all := slices.Concat(s.From, []Value{s.To}, s.Paid, s.Closed)
 	for i, v := range all {
-		if v.Number != s.From.Number && v != (Value{}) {
-			c.report("status", fmt.Sprintf("%v and %v are of different kinds", s.From, v),
+		if v.Number != all[0].Number && v != (Value{}) {
+			c.report("status", fmt.Sprintf("%v and %v are of different kinds", all[0], v),
 				"put all values in quotes if the column holds text, and none if it holds numbers")
 			return
 		}
-		if i > 1 && v == s.From || slices.Contains(s.Paid, v) && (v == s.To || slices.Contains(s.Closed, v)) {
+		if i > len(s.From) && slices.Contains(s.From, v) || slices.Contains(s.Paid, v) && (v == s.To || slices.Contains(s.Closed, v)) {
 			c.report("status", fmt.Sprintf("%v is listed with two meanings", v), "list each value once")
 			return
 		}

@@ -16,7 +16,7 @@ func shop() *Mapping {
 	return &Mapping{
 		Orders: "shop_orders_{yyyyMM}",
 		ID:     Key{Column: "id", Type: Integer},
-		Status: Status{Column: "state", From: TextValue("WAIT_PAY"), To: TextValue("CLOSED"), Closed: []Value{TextValue("CANCELLED")}},
+		Status: Status{Column: "state", From: OneOf{TextValue("WAIT_PAY")}, To: TextValue("CLOSED"), Closed: []Value{TextValue("CANCELLED")}},
 		Due:    TimeColumn{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
 		Items:  &Items{Table: "shop_lines_{yyyyMM}", Order: "order_id", SKU: "sku", Quantity: "num"},
 		Stock:  []*Stock{{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"}},
@@ -40,7 +40,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.ID.Type = "guid" }, `id.type: "guid" is not a type`},
 		{func(m *Mapping) { m.Status.To = TextValue("WAIT_PAY") }, "status.to: also the status before the close"},
 		{func(m *Mapping) { m.Status.To = IntValue(2) }, "status: of different kinds"},
-		{func(m *Mapping) { m.Status.From = Value{} }, "status.from: missing"},
+		{func(m *Mapping) { m.Status.From = nil }, "status.from: missing"},
 		{func(m *Mapping) { m.Status.Paid = []Value{TextValue("CANCELLED")} }, "status: listed with two meanings"},
 		{func(m *Mapping) { m.Due.Zone = "" }, "due.zone: no time zone is given"},
 		{func(m *Mapping) { m.Due.Type = Timestamp }, "due.zone: has no zone"},
@@ -195,7 +195,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{change(orders, func(t *Table) { delete(t.Columns, "state") }), "status.column: there is no column shop_orders_202611.state"},
 		{column("id", Column{Type: "varchar", Definition: "varchar(64)"}), "id.column: varchar(64), and is mapped as integer"},
 		{column("state", Column{Type: "tinyint", Definition: "tinyint"}), "status: its values are text"},
-		{func(m *Mapping, _ Schema) { m.Status = Status{Column: "state", From: IntValue(0), To: IntValue(2)} }, "status: its values are numbers"},
+		{func(m *Mapping, _ Schema) {
+			m.Status = Status{Column: "state", From: OneOf{IntValue(0)}, To: IntValue(2)}
+		}, "status: its values are numbers"},
 		{func(m *Mapping, _ Schema) { m.Status.To = TextValue("SHUT") }, `status.to: has no "SHUT"`},
 		{column("pay_deadline", Column{Type: "timestamp", Definition: "timestamp"}), "due.type: timestamp, and is mapped as datetime"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime(3)", Digits: 3}), "due.precision: datetime(3)"},
@@ -403,7 +405,7 @@ func TestStatus_MeaningIsThatOfAClose(t *testing.T) {
 		{nil, nil, "101", "unpaid"}, {nil, nil, "103", "closed"}, {nil, number(102), "102", "closed"}, {number(201), nil, "201", "paid"},
 		{nil, nil, "7", "counts as paid"}, {number(201), number(102), "7", "counts as paid"}, {number(201), nil, "7", "counts as closed"},
 	} {
-		s := Status{From: IntValue(101), To: IntValue(103), Paid: c.paid, Closed: c.closed}
+		s := Status{From: OneOf{IntValue(101)}, To: IntValue(103), Paid: c.paid, Closed: c.closed}
 		expect.Equal(t, s.Meaning(c.status), c.want, "%+v: %s", s, c.status)
 	}
 }
@@ -496,7 +498,7 @@ func TestAddDueIndex_APartialIndexHasAllOpenOrders(t *testing.T) {
 		"((gone IS NULL) AND (state = 1) AND (hidden = 0))", "(state = 10)", "(state <> 1)",
 		"((state = 1) AND (due > '2026-01-01 00:00:00'::timestamp without time zone))", "((state = ANY (ARRAY[0, 1])) AND (hidden = 1))",
 		"((state = 0) AND (hidden = ANY (ARRAY[0, 1])))", "(substate = 1)", "(due IS NOT NULL)"} {
-		m := &Mapping{Status: Status{Column: "state", From: IntValue(1)}, Due: TimeColumn{Column: "due"}, ID: Key{Column: "id"},
+		m := &Mapping{Status: Status{Column: "state", From: OneOf{IntValue(1)}}, Due: TimeColumn{Column: "due"}, ID: Key{Column: "id"},
 			Where: []Condition{Is("hidden", IntValue(0)), Is("gone", Value{})}}
 		table := Table{Postgres: true, Indexes: []Index{{Where: condition, Columns: []string{"due", "id"}}}}
 		expect.Equal(t, m.AddDueIndex("orders", table) == "", i < 10, "it has all open orders: %s", condition)

@@ -294,10 +294,10 @@ func (d *databaseChecker) status(s Status) {
 	}
 	number := slices.Contains(integerTypes, c.Type)
 	switch {
-	case number && !s.From.Number:
+	case number && !s.To.Number:
 		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", d.where(s.Column), c.Definition), "the database compares any text as 0",
 			"write the values without quotes")
-	case !number && s.From.Number:
+	case !number && s.To.Number:
 		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", d.where(s.Column), c.Definition),
 			"compared with a number, no index would be used", "write the values in quotes")
 	case !number && !slices.Contains(statusTypes, c.Type):
@@ -314,7 +314,11 @@ func (d *databaseChecker) statusValues(s Status, c Column) {
 		path string
 		Value
 	}
-	all := []value{{"status.from", s.From}, {"status.to", s.To}}
+	all := []value{{"status.to", s.To}}
+	for _, v := range s.From {
+		all = append(all, value{"status.from", v})
+	}
+	written := len(all)
 	for i, v := range s.Paid {
 		all = append(all, value{fmt.Sprintf("status.paid[%d]", i), v})
 	}
@@ -322,7 +326,7 @@ func (d *databaseChecker) statusValues(s Status, c Column) {
 		all = append(all, value{fmt.Sprintf("status.closed[%d]", i), v})
 	}
 	for i, v := range all {
-		if written := i < 2 || v.path == "status.paid[0]"; (written || d.table.Postgres && c.Type == "enum") && !c.holds(v.Value) {
+		if (i < written || v.path == "status.paid[0]" || d.table.Postgres && c.Type == "enum") && !c.holds(v.Value) {
 			why := "the database refuses it, and each close fails"
 			if v.path == "status.from" {
 				why = "no order has this status, and none is ever closed"

@@ -64,7 +64,7 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 	add := t.createIndex("orderclose_overdue", name, columns...)
 	if t.Postgres { // rows that are no longer open leave a partial index
 		add = t.createIndex("orderclose_overdue", name, m.Due.Column, m.ID.Column) +
-			fmt.Sprintf(" WHERE %s = '%s'", Quote(m.Status.Column), strings.ReplaceAll(m.Status.From.Text, "'", "''"))
+			" WHERE " + m.Status.unpaid()
 	}
 	for _, i := range t.Indexes {
 		named := i.Where == "" && (m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex))
@@ -77,6 +77,18 @@ func (m *Mapping) AddDueIndex(name string, t Table) string {
 	return add
 }
 
+// unpaid writes the condition that an order is unpaid.
+func (s Status) unpaid() string {
+	var all []string
+	for _, v := range s.From {
+		all = append(all, "'"+strings.ReplaceAll(v.Text, "'", "''")+"'")
+	}
+	if len(all) == 1 {
+		return Quote(s.Column) + " = " + all[0]
+	}
+	return Quote(s.Column) + " IN (" + strings.Join(all, ", ") + ")"
+}
+
 // sqlMarks matches what PostgreSQL writes around the names and values of a condition: casts, brackets, quotes and spaces.
 var sqlMarks = regexp.MustCompile(`::(("[^"]*"|[a-z0-9_ ]+)\.?)+(\(\d+\))?(\[\])?|[()'" ]`)
 
@@ -84,11 +96,15 @@ var sqlMarks = regexp.MustCompile(`::(("[^"]*"|[a-z0-9_ ]+)\.?)+(\(\d+\))?(\[\])
 // it, and else only what orders.where says.
 func (i Index) hasAll(m *Mapping) (open bool) {
 	plain := func(text string) string { return sqlMarks.ReplaceAllString(text, "") }
+	lists := func(list string) bool {
+		values := strings.Split(list, ",")
+		return !slices.ContainsFunc(m.Status.From, func(v Value) bool { return !slices.Contains(values, plain(v.Text)) })
+	}
 	for part := range strings.SplitSeq(plain(strings.ReplaceAll(i.Where, " AND ", "&")), "&") {
 		list, of := strings.CutPrefix(part, plain(m.Status.Column)+"=")
 		list = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(list, "ANYARRAY["), "ANY{"), "]}")
 		switch {
-		case of && !strings.ContainsAny(list, "[]{}") && slices.Contains(strings.Split(list, ","), plain(m.Status.From.Text)):
+		case of && !strings.ContainsAny(list, "[]{}") && lists(list):
 			open = true
 		case !slices.ContainsFunc(m.Where, func(w Condition) bool {
 			v, single := w.one()

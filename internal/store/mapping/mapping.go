@@ -130,7 +130,7 @@ const (
 // Status is the column that a close changes, and its values.
 type Status struct {
 	Column string `yaml:"column"`
-	From   Value  `yaml:"from"`
+	From   OneOf  `yaml:"from" one:""` // those of an unpaid order
 	To     Value  `yaml:"to"`
 	// Paid and Closed list other values: those of an order that was paid, and those of an
 	// order that was closed before. To counts as closed. A value in neither list counts as
@@ -205,9 +205,10 @@ const primary = "PRIMARY"
 // Reference returns the mapping of the schema that orderclose migrate creates.
 func Reference() *Mapping {
 	return (&Mapping{
-		Orders:    "orders",
-		ID:        Key{Column: "id"},
-		Status:    Status{Column: "status", From: IntValue(0), To: IntValue(2), Paid: []Value{IntValue(1), IntValue(4), IntValue(5)}, Closed: []Value{IntValue(3)}},
+		Orders: "orders",
+		ID:     Key{Column: "id"},
+		Status: Status{Column: "status", From: OneOf{IntValue(0)},
+			To: IntValue(2), Paid: []Value{IntValue(1), IntValue(4), IntValue(5)}, Closed: []Value{IntValue(3)}},
 		Due:       TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		DueIndex:  "orders_overdue",
 		Created:   &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},

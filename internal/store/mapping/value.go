@@ -40,12 +40,39 @@ func (v Value) String() string {
 	return strconv.Quote(v.Text)
 }
 
+// OneOf are values of which a row has one.
+type OneOf []Value
+
+// Args returns the values as an argument of a statement, for IN ?.
+func (all OneOf) Args() []any {
+	args := make([]any, len(all))
+	for i, v := range all {
+		args[i] = v.Arg()
+	}
+	return args
+}
+
+// Texts returns the texts of the values.
+func (all OneOf) Texts() []string {
+	texts := make([]string, len(all))
+	for i, v := range all {
+		texts[i] = v.Text
+	}
+	return texts
+}
+
+// String returns the values as they are written in topics.yaml.
+func (all OneOf) String() string {
+	list := strings.Trim(fmt.Sprint([]Value(all)), "[]")
+	return strings.ReplaceAll(list, " ", ", ")
+}
+
 // Meaning returns in words what a status means for a close: unpaid, paid or closed, or for a status that
 // the mapping does not name, as what it counts. value is the status as the database writes it.
 func (s Status) Meaning(value string) string {
 	is := func(v Value) bool { return strings.EqualFold(v.Text, value) }
 	switch {
-	case is(s.From):
+	case slices.ContainsFunc(s.From, is):
 		return "unpaid"
 	case is(s.To) || slices.ContainsFunc(s.Closed, is):
 		return "closed"

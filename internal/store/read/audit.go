@@ -101,9 +101,9 @@ func (s *Reader) AuditParts(ctx context.Context) ([]AuditPart, error) {
 			}
 		}
 		status := s.Q.M.Status
-		add(schema.AuditOpen, status.From)
+		add(schema.AuditOpen, status.From...)
 		if s.Q.Excludes() {
-			add(schema.AuditExcluded, status.From)
+			add(schema.AuditExcluded, status.From...)
 		}
 		add(schema.AuditClosed, status.To)
 		add(schema.AuditPaid, status.Paid...)
@@ -136,12 +136,12 @@ func (s *Reader) AuditPage(ctx context.Context, part AuditPart, from, to time.Ti
 	if after.Due.IsZero() {
 		after = orderclose.Order{Due: from} // from is rounded down, so an order of an earlier page may be due before it
 	}
-	p := s.Q.EveryPage(part.value, to, after, limit)
+	p := s.Q.EveryPage(mapping.OneOf{part.value}, to, after, limit)
 	switch part.State {
 	case schema.AuditOpen:
-		p = s.Q.OpenPage(to, after, limit)
+		p = s.Q.OpenPage(to, after, limit).Of(part.value)
 	case schema.AuditExcluded:
-		p = s.Q.ExcludedPage(part.table, to, after, limit)
+		p = s.Q.ExcludedPage(part.table, to, after, limit).Of(part.value)
 	}
 	err = s.Gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		err := s.ReadPage(tx, []*db.Table{part.table}, p, func(o orderclose.Order, closedAt any) {
@@ -212,7 +212,7 @@ func (s *Reader) auditRows(tx *gorm.DB, t *db.Table, ids []string) (rows []Audit
 	query := fmt.Sprintf("SELECT %s, %s, %s, CASE WHEN %[3]s = ? THEN 2 WHEN %[3]s IN ? THEN 1 ELSE 0 END, %[4]s FROM %[5]s WHERE %[6]s IN ?",
 		s.Q.M.ID.Read(s.Q.M.ID.Column), s.Q.ReadState(), mapping.Quote(s.Q.M.Status.Column), s.Q.DueOf(t.Name), mapping.Quote(t.Name), mapping.Quote(s.Q.M.ID.Column))
 	m := s.Q.M.Status
-	named := []any{m.From.Arg()}
+	named := m.From.Args()
 	for _, v := range slices.Concat(m.Paid, m.Closed) {
 		named = append(named, v.Arg())
 	}

@@ -99,7 +99,7 @@ func (s *Reader) HasClosed(ctx context.Context) (bool, error) {
 
 func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts, rows *int) (err error) {
 	m := s.Q.M
-	withStatus := "SELECT 1 FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " = ? LIMIT ?"
+	withStatus := "SELECT 1 FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) + " IN ? LIMIT ?"
 	count := func(to *int64, of func(rows int) (int64, error)) {
 		if err == nil {
 			err = c.upTo(rows, func(rows int) error {
@@ -109,8 +109,8 @@ func (s *Reader) countTable(ctx context.Context, t *db.Table, c *OrderCounts, ro
 			})
 		}
 	}
-	for to, status := range map[*int64]mapping.Value{&c.From: m.Status.From, &c.To: m.Status.To} {
-		count(to, func(rows int) (int64, error) { return s.Count(ctx, withStatus, []any{status.Arg(), rows}) })
+	for to, status := range map[*int64]mapping.OneOf{&c.From: m.Status.From, &c.To: {m.Status.To}} {
+		count(to, func(rows int) (int64, error) { return s.Count(ctx, withStatus, []any{status.Args(), rows}) })
 	}
 	count(&c.Overdue, func(rows int) (int64, error) {
 		n, oldest, _, err := s.countDue(ctx, t, s.Q.OpenPage(c.At, orderclose.Order{}, rows))

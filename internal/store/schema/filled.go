@@ -56,13 +56,13 @@ func (s *Checker) filled(ctx context.Context, t *db.Table) (found []Filled, err 
 	}
 	query := "SELECT COUNT(*), " + strings.Join(numbers, ", ") + " FROM (SELECT * FROM (SELECT " + strings.Join(columns, ", ") + ", CASE WHEN " + where +
 		" THEN 1 ELSE 0 END AS oc_in FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(m.DueIndex) + " WHERE " + mapping.Quote(m.Status.Column) +
-		" = ? LIMIT ?) AS oc_read WHERE oc_in = 1 LIMIT ?) AS oc_all"
+		" IN ? LIMIT ?) AS oc_read WHERE oc_in = 1 LIMIT ?) AS oc_all"
 	var orders int64
 	into := []any{&orders}
 	for i := range all {
 		into = append(into, &all[i].Filled, &all[i].Value)
 	}
-	args := append(append([]any{}, s.Q.Where.Args...), m.Status.From.Arg(), lookedAt, sampled)
+	args := append(append([]any{}, s.Q.Where.Args...), m.Status.From.Args(), lookedAt, sampled)
 	if err := s.Gorm.WithContext(ctx).Raw(query, args...).Row().Scan(into...); err != nil {
 		return nil, err
 	}

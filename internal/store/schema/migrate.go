@@ -104,7 +104,7 @@ func (s *Checker) Migrate(ctx context.Context) (err error) {
 // closeOf names the close of a mapping: the table of orders, the status of the orders that it closes, and the event. Each close has receipts
 // of its own.
 func closeOf(m *mapping.Mapping) string {
-	return fmt.Sprintf("table %s, status %s, event %s", m.Orders, m.Status.From.Text, m.Event)
+	return fmt.Sprintf("table %s, status %s, event %s", m.Orders, strings.Join(m.Status.From.Texts(), ", "), m.Event)
 }
 
 // programStore is the owner of a database in which no order is closed, because a Store of the program closes the orders.

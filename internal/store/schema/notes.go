@@ -107,8 +107,8 @@ func (s *Checker) statusNotes(ctx context.Context) (notes []string, err error) {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.Name, s.Q.M.ID.Column))
 		}
 		if !open {
-			unpaid := from + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(s.Q.M.Status.Column) + " = ? LIMIT 1"
-			if open, err = db.ValueOf[bool](tx, unpaid, s.Q.M.Status.From.Arg()); err != nil {
+			unpaid := from + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(s.Q.M.Status.Column) + " IN ? LIMIT 1"
+			if open, err = db.ValueOf[bool](tx, unpaid, s.Q.M.Status.From.Args()); err != nil {
 				return nil, err
 			}
 		}
@@ -201,10 +201,10 @@ func (s *Checker) sample(ctx context.Context, t *db.Table, e *Evidence) error {
 	where := cmp.Or(s.Q.Where.SQL, "TRUE")
 	query := "SELECT COUNT(*), COUNT(CASE WHEN oc_holds = 1 THEN 1 END) FROM (SELECT oc_holds FROM (SELECT" +
 		" CASE WHEN " + holds + " THEN 1 ELSE 0 END AS oc_holds, CASE WHEN " + where + " THEN 1 ELSE 0 END AS oc_in" +
-		" FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(s.Q.M.Status.Column) + " = ? LIMIT ?) AS oc_read" +
+		" FROM " + mapping.Quote(t.Name) + s.Q.D.Hint(s.Q.M.DueIndex) + " WHERE " + mapping.Quote(s.Q.M.Status.Column) + " IN ? LIMIT ?) AS oc_read" +
 		" WHERE oc_in = 1 LIMIT ?) AS oc_all"
-	for v, to := range map[mapping.Value]*PaidSample{s.Q.M.Status.From: &e.FromSample, s.Q.M.Status.To: &e.ToSample} {
-		args := append(slices.Clone(s.Q.Where.Args), v.Arg(), lookedAt, sampled)
+	for to, of := range map[*PaidSample]mapping.OneOf{&e.FromSample: s.Q.M.Status.From, &e.ToSample: {s.Q.M.Status.To}} {
+		args := append(slices.Clone(s.Q.Where.Args), of.Args(), lookedAt, sampled)
 		if err := s.Gorm.WithContext(ctx).Raw(query, args...).Row().Scan(&to.Orders, &to.Paid); err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (s *Checker) Unlisted(ctx context.Context, t *db.Table) (values []mapping.V
 	column := mapping.Quote(s.Q.M.Status.Column)
 	st := s.Q.M.Status
 	var listed []any
-	for _, v := range slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed) {
+	for _, v := range slices.Concat(st.From, []mapping.Value{st.To}, st.Paid, st.Closed) {
 		listed = append(listed, v.Arg())
 	}
 	var texts []string
@@ -239,7 +239,7 @@ func (s *Checker) Unlisted(ctx context.Context, t *db.Table) (values []mapping.V
 	query := "SELECT " + column + " FROM (" + distinct + ") AS oc_all WHERE " + column + " NOT IN ?"
 	err = s.Gorm.WithContext(ctx).Raw(query, listed).Scan(&texts).Error
 	for _, text := range texts {
-		values = append(values, mapping.Value{Text: text, Number: st.From.Number})
+		values = append(values, mapping.Value{Text: text, Number: st.To.Number})
 	}
 	return values, err
 }

@@ -71,7 +71,7 @@ var harmSchema = mapping.Schema{
 func rightMapping() *mapping.Mapping {
 	return &mapping.Mapping{
 		Orders: "o", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-		Status:   mapping.Status{Column: "state", From: mapping.IntValue(0), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
+		Status:   mapping.Status{Column: "state", From: mapping.OneOf{mapping.IntValue(0)}, To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(1)}},
 		Due:      mapping.TimeColumn{Column: "due_at", Type: mapping.UnixSeconds},
 		ClosedAt: []*mapping.TimeColumn{{Column: "ended_at", Type: mapping.UnixSeconds}}, Version: "revision",
 		Where:   []mapping.Condition{mapping.Is("deleted", mapping.IntValue(0))},

@@ -20,9 +20,10 @@ var shops = []storetest.Shop{
 	{
 		Title: "OwnTables",
 		Mapping: &mapping.Mapping{
-			Orders:   "t_order",
-			ID:       mapping.Key{Column: "id", Type: mapping.Integer},
-			Status:   mapping.Status{Column: "state", From: mapping.TextValue("WAIT_PAY"), To: mapping.TextValue("CLOSED")},
+			Orders: "t_order",
+			ID:     mapping.Key{Column: "id", Type: mapping.Integer},
+			Status: mapping.Status{Column: "state", From: mapping.OneOf{mapping.TextValue("WAIT_PAY"), mapping.TextValue("WAIT_BANK")},
+				To: mapping.TextValue("CLOSED")},
 			Due:      mapping.TimeColumn{Column: "pay_deadline", Type: mapping.UnixSeconds},
 			Created:  &mapping.TimeColumn{Column: "create_time", Type: mapping.UnixSeconds},
 			ClosedAt: []*mapping.TimeColumn{{Column: "finish_time", Type: mapping.UnixSeconds}},
@@ -49,9 +50,10 @@ var shops = []storetest.Shop{
 	{
 		Title: "Months",
 		Mapping: &mapping.Mapping{
-			Orders:  "orders_{yyyyMM}",
-			ID:      mapping.Key{Column: "order_no"},
-			Status:  mapping.Status{Column: "status", From: mapping.IntValue(10), To: mapping.IntValue(90), Paid: []mapping.Value{mapping.IntValue(20)}},
+			Orders: "orders_{yyyyMM}",
+			ID:     mapping.Key{Column: "order_no"},
+			Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(10), mapping.IntValue(11)},
+				To: mapping.IntValue(90), Paid: []mapping.Value{mapping.IntValue(20)}},
 			Due:     mapping.TimeColumn{Column: "expire_ms", Type: mapping.UnixMillis},
 			Created: &mapping.TimeColumn{Column: "created_ms", Type: mapping.UnixMillis},
 			Version: "revision",
@@ -72,7 +74,7 @@ var shops = []storetest.Shop{
 		Mapping: &mapping.Mapping{
 			Orders:  "shipments",
 			ID:      mapping.Key{Column: "id"},
-			Status:  mapping.Status{Column: "status", From: mapping.TextValue("shipped"), To: mapping.TextValue("confirmed")},
+			Status:  mapping.Status{Column: "status", From: mapping.OneOf{mapping.TextValue("shipped")}, To: mapping.TextValue("confirmed")},
 			Due:     mapping.TimeColumn{Column: "confirm_by", Type: mapping.UnixMillis},
 			Version: "version",
 			Event:   "order.receipt_confirmed",

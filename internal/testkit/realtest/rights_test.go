@@ -539,7 +539,7 @@ func (s *seat) checkout() {
 func (s *seat) byKey() *store.Store {
 	due := mapping.TimeColumn{Column: "created", Type: mapping.UnixSeconds}
 	return s.open(store.Options{Delays: orderclose.Delays{Default: 30 * time.Minute}, Orders: &mapping.Mapping{
-		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.IntValue(0),
+		Orders: "by_key", ID: mapping.Key{Column: "id", Type: mapping.Integer}, Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(0)},
 			To: mapping.IntValue(2)},
 		Due: due, Created: &due, ByRule: true,
 	}})

@@ -115,7 +115,7 @@ func auditMapped(t *testing.T, s *mapped) {
 	old := s.an(4, 0)
 	old.CreatedAt = s.monthsAgo(2)
 	old.Due = old.CreatedAt.Add(time.Hour)
-	s.put(s.Mapping.Status.From, closed, open, old)
+	s.put(s.Mapping.Status.From[0], closed, open, old)
 	s.put(s.Paid, paid)
 	s.closing(closed)
 	all := map[string]store.AuditRow{}
@@ -160,7 +160,7 @@ func closedPages(t *testing.T, s *shop) {
 func previewMapped(t *testing.T, s *mapped) {
 	s.begin()
 	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)
-	s.put(s.Mapping.Status.From, closed, open)
+	s.put(s.Mapping.Status.From[0], closed, open)
 	s.put(s.Paid, paid)
 	at := s.closing(closed)[0].At
 	for _, own := range mapping.OwnTables() {

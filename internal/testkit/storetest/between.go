@@ -93,7 +93,7 @@ func mappedBetween(t *testing.T, s *mapped) {
 	}
 	want(t, "orders without a beginning", s.between(time.Time{}, to, 7, ignorePage), idsDue(orders, time.Time{}, to))
 	later := s.an(3000, time.Hour)
-	s.put(s.Mapping.Status.From, later)
+	s.put(s.Mapping.Status.From[0], later)
 	want(t, "orders that are not due yet", s.between(later.Due, later.Due.Add(time.Hour), 7, ignorePage), []string{later.ID})
 }
 

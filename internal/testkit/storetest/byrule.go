@@ -48,7 +48,7 @@ func (s *mapped) createdAgo(n int, category string, ago time.Duration) orderclos
 	s.Helper()
 	o := orderclose.Order{ID: s.ID(n), Category: category, CreatedAt: s.now().Add(-ago).Truncate(time.Second)}
 	o.Due = o.CreatedAt.Add(s.DueAt) // put takes it off again
-	s.put(s.Mapping.Status.From, o)
+	s.put(s.Mapping.Status.From[0], o)
 	return o
 }
 

@@ -28,7 +28,7 @@ func categoriesMapped(t *testing.T, s *mapped) {
 	s.begin()
 	without, with, gone := s.an(1, time.Hour), s.an(2, time.Hour), s.an(3, time.Hour)
 	without.Category = ""
-	s.put(s.Mapping.Status.From, without, with)
+	s.put(s.Mapping.Status.From[0], without, with)
 	found, err := s.Categories(t.Context(), ask(gone, with, without))
 	if s.Mapping.Category == "" {
 		expect.That(t, errors.Is(err, store.ErrNoCategory), "%v, %v; want an error: no category is mapped", found, err)

@@ -83,7 +83,7 @@ func mappedCount(t *testing.T, s *mapped) {
 	orders := s.putThroughMonths()
 	without := s.an(3000, 0)
 	without.Due = time.Time{}
-	s.put(s.Mapping.Status.From, without, s.an(3001, time.Hour))
+	s.put(s.Mapping.Status.From[0], without, s.an(3001, time.Hour))
 	s.put(s.Paid, s.an(3002, -time.Minute))
 	s.closing(orders[:20]...)
 	now, more := s.overdueNow(0)

@@ -213,7 +213,7 @@ func badPayments(t *testing.T, s *shop) {
 func recordPaymentsMapped(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, gone, paid, closed := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute), s.an(4, -time.Minute)
-	s.put(s.Mapping.Status.From, overdue, closed)
+	s.put(s.Mapping.Status.From[0], overdue, closed)
 	s.put(s.Paid, paid)
 	s.closing(closed)
 	want(t, "of a closed order", s.record(closed.ID, "p1"), callback.RecordedLate)

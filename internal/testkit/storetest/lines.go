@@ -191,7 +191,7 @@ func mappedLines(t *testing.T, s *mapped) {
 		return
 	}
 	o := s.an(1, -time.Minute)
-	s.put(m.Status.From, o)
+	s.put(m.Status.From[0], o)
 	remove := fmt.Sprintf("DELETE FROM %s WHERE %s = '%s' AND %s = '%s'", mapping.Quote(s.table(m.Items.Table, o.CreatedAt)),
 		mapping.Quote(m.Items.Order), o.ID, mapping.Quote(m.Items.SKU), s.SKUs[0])
 	set := ""

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,7 +160,10 @@ func (s *mapped) table(pattern string, created time.Time) string {
 func (s *mapped) put(status mapping.Value, orders ...orderclose.Order) {
 	s.Helper()
 	m := s.Mapping
-	for _, o := range orders {
+	for i, o := range orders {
+		if slices.Contains(m.Status.From, status) { // unpaid orders have each of the statuses in turn
+			status = m.Status.From[i%len(m.Status.From)]
+		}
 		columns, args := []string{m.ID.Column, m.Status.Column}, []any{o.ID, status.Arg()}
 		due := m.Due.Column
 		if s.DueFrom != "" {

@@ -34,7 +34,7 @@ func onlyOurTables(t *testing.T, s *mapped) {
 func closesOnlyDue(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, closed, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute), s.an(5, -time.Minute)
-	s.put(s.Mapping.Status.From, overdue, later)
+	s.put(s.Mapping.Status.From[0], overdue, later)
 	s.put(s.Paid, paid)
 	s.put(s.Mapping.Status.To, closed)
 	out := s.closing(later, overdue, gone, paid, closed, overdue)
@@ -73,19 +73,19 @@ func mappedExcluded(t *testing.T, s *mapped) {
 	}
 	s.begin()
 	overdue, paid := s.an(1, -time.Minute), s.an(3, -time.Minute)
-	s.put(s.Mapping.Status.From, overdue)
+	s.put(s.Mapping.Status.From[0], overdue)
 	s.put(s.Paid, paid)
 	from := overdue.Due
 	var excluded []orderclose.Order
 	if !s.Mapping.NotBefore.IsZero() {
 		old := s.an(2, 0)
 		old.Due = s.Mapping.NotBefore.Add(-time.Second)
-		s.put(s.Mapping.Status.From, old)
+		s.put(s.Mapping.Status.From[0], old)
 		excluded, from = []orderclose.Order{old}, old.Due
 	}
 	for i, w := range s.Mapping.Where {
 		o := s.an(10+i, -time.Minute)
-		s.put(s.Mapping.Status.From, o)
+		s.put(s.Mapping.Status.From[0], o)
 		for _, o := range []orderclose.Order{o, paid} {
 			s.exec("UPDATE "+mapping.Quote(s.Mapping.Orders)+" SET "+mapping.Quote(w.Column)+" = 77 WHERE "+mapping.Quote(s.Mapping.ID.Column)+" = ?", o.ID)
 		}
@@ -132,7 +132,7 @@ func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 		o.Due = s.today.Add(time.Duration(n-60) * 100 * time.Millisecond).Truncate(100 * time.Millisecond)
 		orders = append(orders, o)
 	}
-	s.put(s.Mapping.Status.From, orders...)
+	s.put(s.Mapping.Status.From[0], orders...)
 	out := s.closing(orders...)
 	for i, o := range out {
 		late := o.At.Sub(orders[i].Due)
@@ -152,7 +152,7 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 		o.CreatedAt = s.monthsAgo(n % 6)
 		orders = append(orders, o)
 	}
-	s.put(s.Mapping.Status.From, orders...)
+	s.put(s.Mapping.Status.From[0], orders...)
 	drop := s.refuseReceipt(orders[7].ID)
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(orders...))
 	expect.That(t, err != nil, "the batch was closed without one order")
@@ -177,7 +177,7 @@ func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
 			orders = append(orders, o)
 		}
 	}
-	s.put(s.Mapping.Status.From, orders...)
+	s.put(s.Mapping.Status.From[0], orders...)
 	return orders
 }
 
@@ -202,7 +202,7 @@ func mappedNoDue(t *testing.T, s *mapped) {
 	s.begin()
 	without, overdue := s.an(1, 0), s.an(2, -time.Minute)
 	without.Due = time.Time{}
-	s.put(s.Mapping.Status.From, without, overdue)
+	s.put(s.Mapping.Status.From[0], without, overdue)
 	out := s.closing(without, overdue)
 	if s.DueFrom == "" && s.due.Oldest() == any(int64(1)) { // its due time is 0, and not NULL, which means never
 		want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
@@ -226,12 +226,12 @@ func mappedRefusedIDs(t *testing.T, s *mapped) {
 		o.ID = id
 		orders = append(orders, o)
 	}
-	s.put(s.Mapping.Status.From, orders[:2]...)
+	s.put(s.Mapping.Status.From[0], orders[:2]...)
 	if !s.lacks(trials) {
 		_, err := s.TryClose(t.Context())
 		expect.That(t, err != nil && strings.Contains(err.Error(), orderclose.ErrInvalidID.Error()), "a trial: %v", err)
 	}
-	s.put(s.Mapping.Status.From, orders[2])
+	s.put(s.Mapping.Status.From[0], orders[2])
 	out := s.closing(orders...)
 	want(t, "verdicts", verdicts(out), []string{" odd1 not_found", "odd\t2 not_found", "odd 3 closed"})
 	expect.Is(t, out[0].Err, orderclose.ErrInvalidID, "the outcome of a refused id")
@@ -245,7 +245,7 @@ func mappedNever(t *testing.T, s *mapped) {
 	}
 	never, overdue := s.an(1, 0), s.an(2, -time.Minute)
 	never.Due = orderclose.NeverDue
-	s.put(s.Mapping.Status.From, never, overdue)
+	s.put(s.Mapping.Status.From[0], never, overdue)
 	out := s.closing(never, overdue)
 	want(t, "verdicts", verdicts(out), []string{never.ID + " not_due", overdue.ID + " closed"})
 	want(t, "its due time means never", orderclose.IsNever(out[0].Due), true)
@@ -262,7 +262,7 @@ func mappedOtherMonth(t *testing.T, s *mapped) {
 		o.CreatedAt = s.monthsAgo(2)
 		orders = append(orders, o)
 	}
-	s.put(s.Mapping.Status.From, orders...)
+	s.put(s.Mapping.Status.From[0], orders...)
 	orders[0].CreatedAt, orders[1].CreatedAt, orders[2].CreatedAt, orders[3].CreatedAt = s.monthsAgo(1), s.monthsAgo(3), time.Time{}, s.monthsAgo(20)
 	orders[2].Due = time.Time{}
 	for _, o := range s.closing(orders...) {
@@ -277,7 +277,7 @@ func tablesFit(t *testing.T, s *mapped) {
 	s.begin()
 	s.must(s.CheckMapping(t.Context()))
 	overdue := s.an(1, -time.Minute)
-	s.put(s.Mapping.Status.From, overdue)
+	s.put(s.Mapping.Status.From[0], overdue)
 	refused := func(why, when string) {
 		t.Helper()
 		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(overdue))

@@ -17,7 +17,7 @@ import (
 func couponShop() (m *mapping.Mapping, ddl []string) {
 	return &mapping.Mapping{
 			Orders: "c_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-			Status: mapping.Status{Column: "status", From: mapping.IntValue(1), To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(3)}},
+			Status: mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(1)}, To: mapping.IntValue(2), Paid: []mapping.Value{mapping.IntValue(3)}},
 			Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 		}, []string{
 			"CREATE TABLE c_order (id BIGINT PRIMARY KEY, status INT NOT NULL, due BIGINT NOT NULL, member INT NOT NULL)",

@@ -106,7 +106,7 @@ func payAfterAsking(t *testing.T, s *shop) {
 func payOrdersMapped(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)
-	s.put(s.Mapping.Status.From, overdue, later)
+	s.put(s.Mapping.Status.From[0], overdue, later)
 	s.put(s.Paid, paid)
 	preview := must.Get(s.PreviewClose(t.Context(), "", ask(later, overdue, gone, paid, overdue)))(t)
 	want(t, "preview", verdicts(preview), []string{

@@ -224,7 +224,7 @@ func forgetsReminders(t *testing.T, s *shop) {
 func mappedReminders(t *testing.T, s *mapped) {
 	s.begin()
 	open, paid, moved := s.an(1, time.Hour), s.an(2, time.Hour), s.an(3, time.Hour)
-	s.put(s.Mapping.Status.From, open, moved)
+	s.put(s.Mapping.Status.From[0], open, moved)
 	s.put(s.Paid, paid)
 	page := must.Get(s.DueBetween(t.Context(), s.now(), s.now().Add(2*time.Hour), orderclose.Order{}, 10))(t)
 	var found []string

@@ -19,7 +19,7 @@ func warehouses() (m *mapping.Mapping, ddl []string) {
 	number := func(column string) mapping.Key { return mapping.Key{Column: column, Type: mapping.Integer} }
 	return &mapping.Mapping{
 			Orders: "w_order", ID: mapping.Key{Column: "id", Type: mapping.Integer},
-			Status:  mapping.Status{Column: "status", From: mapping.IntValue(1), To: mapping.IntValue(2)},
+			Status:  mapping.Status{Column: "status", From: mapping.OneOf{mapping.IntValue(1)}, To: mapping.IntValue(2)},
 			Due:     mapping.TimeColumn{Column: "due", Type: mapping.UnixMillis},
 			Where:   []mapping.Condition{mapping.Is("price", mapping.Value{Text: "0.10", Number: true}), mapping.Is("fee", mapping.IntValue(0))},
 			OnClose: []string{"DELETE FROM w_reserved WHERE order_id IN ({ids})"},

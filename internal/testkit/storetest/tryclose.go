@@ -27,16 +27,16 @@ func triedMapped(t *testing.T, s *mapped) {
 	want(t, "a trial without an unpaid order", trial, store.Trial{})
 	overdue, waiting := s.an(1, -time.Minute), s.an(2, time.Hour)
 	s.put(s.Paid, s.an(3, -time.Minute))
-	s.put(s.Mapping.Status.From, overdue)
+	s.put(s.Mapping.Status.From[0], overdue)
 	tables := []string{"receipts", "stock_ledger", "outbox_events"}
 	for _, o := range []string{overdue.ID, waiting.ID} {
 		if o == waiting.ID {
-			s.put(s.Mapping.Status.From, waiting)
+			s.put(s.Mapping.Status.From[0], waiting)
 		}
 		trial := must.Get(s.tryClose())(t)
 		want(t, "the order that is tried", trial.OrderID, o)
 		said := strings.Join(trial.Changes, "\n")
-		changes := []string{fmt.Sprintf("%s %s -> %s", s.Mapping.Status.Column, s.Mapping.Status.From.Text, s.Mapping.Status.To.Text)}
+		changes := []string{fmt.Sprintf("%s %s -> %s", s.Mapping.Status.Column, s.Mapping.Status.From[0].Text, s.Mapping.Status.To.Text)}
 		if m := s.Mapping.Stock; len(m) > 0 && m[0].Available != "" {
 			stock := m[0]
 			changes = append(changes, stock.Table+" "+s.SKUs[1]+": "+stock.Available+" 900 -> 903")
@@ -52,7 +52,7 @@ func triedMapped(t *testing.T, s *mapped) {
 		}
 	}
 	open := s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.table(s.Mapping.Orders, overdue.CreatedAt))+
-		" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From.Arg())
+		" WHERE "+mapping.Quote(s.Mapping.Status.Column)+" = ?", s.Mapping.Status.From[0].Arg())
 	want(t, "unpaid orders", open, 2)
 	want(t, "verdict on the order after its trial", verdicts(s.closing(overdue)), []string{overdue.ID + " closed"})
 	if len(s.Mapping.Stock) == 0 {

@@ -14,7 +14,7 @@ import (
 
 // Page selects orders with a status that are due at to or before, after the order after.
 type Page struct {
-	status mapping.Value
+	status mapping.OneOf
 	to     time.Time
 	after  orderclose.Order
 	limit  int
@@ -36,8 +36,14 @@ func (q *statements) OpenPage(to time.Time, after orderclose.Order, limit int) P
 }
 
 // EveryPage returns a page of all orders with the status, and when they were closed.
-func (q *statements) EveryPage(status mapping.Value, to time.Time, after orderclose.Order, limit int) Page {
+func (q *statements) EveryPage(status mapping.OneOf, to time.Time, after orderclose.Order, limit int) Page {
 	return Page{status: status, to: to, after: after, limit: limit, last: condition{OrElse(First(q.M.ClosedAt).Name(), "NULL"), nil}}
+}
+
+// Of returns the page of orders with one of its statuses.
+func (p Page) Of(status mapping.Value) Page {
+	p.status = mapping.OneOf{status}
+	return p
 }
 
 // ExcludedPage returns a page of the excluded orders of a table.
@@ -55,8 +61,10 @@ func (q *statements) page(in []*Table, delays []delay, p Page) (query string, ar
 	var parts []string
 	for _, t := range in {
 		for _, d := range delays {
-			part, of := q.pageOf(t.Name, d, p)
-			parts, args = append(parts, part), append(args, of...)
+			for _, status := range p.status {
+				part, of := q.pageOf(t.Name, status, d, p)
+				parts, args = append(parts, part), append(args, of...)
+			}
 		}
 	}
 	if len(parts) == 1 {
@@ -79,7 +87,7 @@ func (p Page) order() string {
 // pageOf writes the SELECT of a page of one table, and of one delay. Its condition lets the database enter the index at the
 // right position, so each row read is a row found: with a comparison of tuples it reads the
 // whole range. A row without an id cannot be named, so it is skipped.
-func (q *statements) pageOf(orders string, d delay, p Page) (query string, args []any) {
+func (q *statements) pageOf(orders string, status mapping.Value, d delay, p Page) (query string, args []any) {
 	id, at := mapping.Quote(q.M.ID.Column), mapping.Quote(q.M.Due.Column)
 	where := q.mayHave(orders, d)
 	if p.where.SQL != "" {
@@ -92,7 +100,7 @@ func (q *statements) pageOf(orders string, d delay, p Page) (query string, args 
 	}
 	from, last := q.pageFrom(d, p.after)
 	to, before := q.pageTo(d, p)
-	args = append(append([]any{}, p.last.Args...), p.status.Arg(), q.column.Arg(to), from, from, q.M.ID.After(last))
+	args = append(append([]any{}, p.last.Args...), status.Arg(), q.column.Arg(to), from, from, q.M.ID.After(last))
 	args = append(args, before.Args...)
 	query = fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due, %s AS oc_last%s FROM %s%s WHERE %s = ?",
 		q.M.ID.Read(q.M.ID.Column), q.Category(), OrElse(q.M.Created.Name(), "NULL"), q.dueWith(orders, d), p.last.SQL, key,
@@ -140,9 +148,11 @@ func (q *statements) OverdueRows(in []*Table, delays []delay, w overdue.Window) 
 	var parts []string
 	for _, t := range in {
 		for _, d := range delays {
-			part, of := q.pageOf(t.Name, d, p)
-			parts = append(parts, fmt.Sprintf("SELECT %[1]d AS oc_range, s%[1]d.* FROM (%[2]s) AS s%[1]d", len(parts), part))
-			args = append(args, of...)
+			for _, status := range p.status {
+				part, of := q.pageOf(t.Name, status, d, p)
+				parts = append(parts, fmt.Sprintf("SELECT %[1]d AS oc_range, s%[1]d.* FROM (%[2]s) AS s%[1]d", len(parts), part))
+				args = append(args, of...)
+			}
 		}
 	}
 	numbered := "SELECT oc_all.*, ROW_NUMBER() OVER (PARTITION BY oc_range ORDER BY oc_due" + p.order() + ", oc_key" + p.order() + ") AS oc_row FROM (" +
@@ -154,9 +164,11 @@ func (q *statements) OverdueRows(in []*Table, delays []delay, w overdue.Window) 
 // AnyDue writes an expression. It is 1 if a table has an unpaid order that was due at a time or before, and else 0. Excluded orders count.
 func (q *statements) AnyDue(in []*Table, at time.Time) (query string, args []any) {
 	var parts []string
-	for i, t := range in {
-		part, of := q.pageOf(t.Name, delay{}, q.OpenPage(at, orderclose.Order{}, 1))
-		parts, args = append(parts, fmt.Sprintf("EXISTS (SELECT 1 FROM (%s) AS oc_due%d)", part, i)), append(args, of...)
+	for _, t := range in {
+		for _, status := range q.M.Status.From {
+			part, of := q.pageOf(t.Name, status, delay{}, q.OpenPage(at, orderclose.Order{}, 1))
+			parts, args = append(parts, fmt.Sprintf("EXISTS (SELECT 1 FROM (%s) AS oc_due%d)", part, len(parts))), append(args, of...)
+		}
 	}
 	if len(parts) == 0 {
 		return "0", nil

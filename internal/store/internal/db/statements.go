@@ -241,7 +241,7 @@ func (q *statements) ReadState() string {
 		open = fmt.Sprintf("CASE WHEN %s THEN %d ELSE %d END", q.Where.SQL, StateOpen, StateExcluded)
 	}
 	status := mapping.Quote(q.M.Status.Column)
-	return fmt.Sprintf("CASE WHEN %s = ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
+	return fmt.Sprintf("CASE WHEN %s IN ? THEN %s WHEN %s IN ? THEN %d ELSE %d END", status, open, status, listed, rest)
 }
 
 // Category writes the expression of an order's category as text: PostgreSQL fills a char(n) with spaces, and tables of months may have several collations.
@@ -304,7 +304,7 @@ func (q *statements) ListsPaid() bool { return len(q.M.Status.Paid) > 0 && len(q
 // PayableArgs returns the arguments of Table.Payable.
 func (q *statements) PayableArgs(id any) []any {
 	var named []any
-	for _, v := range slices.Concat([]mapping.Value{q.M.Status.From, q.M.Status.To}, q.M.Status.Paid, q.M.Status.Closed) {
+	for _, v := range slices.Concat(q.M.Status.From, []mapping.Value{q.M.Status.To}, q.M.Status.Paid, q.M.Status.Closed) {
 		named = append(named, v.Arg())
 	}
 	return append(q.StateArgs(), named, q.D.Millis(), id)
@@ -320,7 +320,7 @@ func (q *statements) StateArgs() []any {
 	for i, v := range listed {
 		values[i] = v.Arg()
 	}
-	args := append([]any{q.M.Status.From.Arg()}, q.Where.Args...)
+	args := append([]any{q.M.Status.From.Args()}, q.Where.Args...)
 	return append(args, values)
 }
 
@@ -391,7 +391,7 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.M.Status.Pay(); !ok {
 		return ""
 	}
-	return q.inUTC(fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.D.Hint(q.M.ID.Index),
+	return q.inUTC(fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s IN ?", mapping.Quote(orders), q.D.Hint(q.M.ID.Index),
 		q.assignments(q.M.SetPaid, q.M.PaidAt.Name()),
 		mapping.Quote(q.M.ID.Column), q.D.Unindexed, mapping.Quote(q.M.Status.Column)))
 }
@@ -410,7 +410,7 @@ func (q *statements) mark(orders string) string {
 	for _, t := range q.M.ClosedAt {
 		times = append(times, t.Column)
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.D.Hint(q.M.ID.Index), //mutant:no-cas,before-due
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s IN ? AND %s <= ?", mapping.Quote(orders), q.D.Hint(q.M.ID.Index), //mutant:no-cas,before-due
 		q.assignments(q.M.Set, times...), mapping.Quote(q.M.ID.Column), q.D.Unindexed, mapping.Quote(q.M.Status.Column), q.DueOf(orders))
 }
 
@@ -435,7 +435,7 @@ func (q *statements) PayArgs(paid mapping.Value, ids []any, now time.Time) []any
 	if q.M.PaidAt != nil {
 		args = append(args, q.PaidAt.Arg(now))
 	}
-	return append(append(args, q.LockArgs(now)...), ids, q.M.Status.From.Arg())
+	return append(append(args, q.LockArgs(now)...), ids, q.M.Status.From.Args())
 }
 
 // MarkArgs returns the arguments of Table.Mark.
@@ -444,7 +444,7 @@ func (q *statements) MarkArgs(ids []any, now time.Time) []any {
 	for _, at := range q.ClosedAt {
 		args = append(args, at.Arg(now))
 	}
-	return append(append(args, q.LockArgs(now)...), ids, q.M.Status.From.Arg(), q.Due.Arg(now))
+	return append(append(args, q.LockArgs(now)...), ids, q.M.Status.From.Args(), q.Due.Arg(now))
 }
 
 // assigned returns the first arguments of assignments.
