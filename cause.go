@@ -19,6 +19,8 @@ const (
 	NoDueTime        FailureCause = "no_due_time"         // the due time is 0 or the zero date
 	ClosedBefore     FailureCause = "closed_before"       // the order has the receipt of a close
 	RowNotFound      FailureCause = "row_not_found"       // the database or the service has no such order
+	TableUnfit       FailureCause = "table_unfit"         // the order is in a table of a month that does not fit the mapping
+	InTwoTables      FailureCause = "in_two_tables"       // two tables of orders have the order
 	Locked           FailureCause = "locked"              // another transaction holds the order, a line or its stock
 	PaymentUnknown   FailureCause = "payment_pending"     // the payment provider has no answer yet
 	RefusedByTrigger FailureCause = "refused_by_trigger"  // a trigger raises an error, or keeps the status

@@ -139,6 +139,6 @@ func (a *App) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Hints lists problems that do not stop the App: topics that do not exist, a lock that cannot be taken, and a payment provider
-// that fails every call.
+// Hints lists problems that do not stop the App: topics that do not exist, a lock that cannot be taken, tables of months that do not fit,
+// and a payment provider that fails every call.
 func (a *App) Hints() []string { return a.ready.hints.list() }

@@ -79,6 +79,12 @@ func (a *App) watchWrites(ctx context.Context) {
 	if a.conns.Store.Dialect() == store.SQLite {
 		return
 	}
+	a.ready.hints.addFunc("tables of months", func() string {
+		if aside := a.conns.Store.SetAside(true); aside != nil {
+			return aside.Error()
+		}
+		return ""
+	})
 	probeWrites(ctx, a.o.Logger, tryWrites(a.conns.Store), func(failing time.Duration, err error) {
 		failed.Set(failing.Seconds())
 		if err == nil {

@@ -272,7 +272,7 @@ func (s *session) checkSilence(ctx context.Context) (well string, err error) {
 
 // checkTables compares the orders' tables with the mapping.
 func (s *session) checkTables(ctx context.Context) (well string, err error) {
-	if err := s.Store.CheckMapping(ctx); err != nil {
+	if err := cmp.Or(s.Store.CheckMapping(ctx), s.Store.SetAside(true)); err != nil {
 		return "", err
 	}
 	notes, err := s.Store.MappingHints(ctx)

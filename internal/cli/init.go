@@ -182,7 +182,7 @@ func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *
 		return "", err
 	}
 	defer mapped.Close()
-	err = mapped.Store.CheckMapping(ctx)
+	err = cmp.Or(mapped.Store.CheckMapping(ctx), mapped.Store.SetAside(true))
 	if _, is := errors.AsType[*store.MappingError](err); is {
 		return statements.ReplaceAllString(findings(err).Error(), "$1\n    $2"), nil
 	}

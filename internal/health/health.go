@@ -135,6 +135,7 @@ const (
 	CheckoutClock  ProblemKind = "checkout_clock"  // orders are created by a wrong clock
 	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine, the database and the brokers differ
 	SchemaDiffers  ProblemKind = "schema_differs"  // this program cannot use the database's schema
+	TablesUnfit    ProblemKind = "tables_unfit"    // tables of some months do not fit the mapping, and their orders stay open
 	DelaysDiffer   ProblemKind = "delays_differ"   // orders are due by rule, and the database has other delays than topics.yaml
 	PaymentsLate   ProblemKind = "payments_late"   // money came after a close, and nobody has decided what becomes of it
 )

@@ -26,6 +26,7 @@ func Checks() []health.Check {
 	// While the database closes nothing, the records and orders that wait for it belong to that problem.
 	unclosed := []health.ProblemKind{health.OrdersOverdue, closesOverdue, closerFrozen, health.ClosesSlow} //mutant:closer-blamed
 	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
+	unfit := func(err error) bool { _, is := errors.AsType[*store.MappingError](err); return is }
 	all := func(error) bool { return true }
 	return []health.Check{
 		{Name: string(health.KafkaCheck), Every: often, Limit: limit, Ask: ask(health.KafkaCheck, followedStatus()), Finds: []health.Kind{
@@ -49,6 +50,11 @@ func Checks() []health.Check {
 		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)), Doubts: string(OverdueCheck),
 			Failing: control.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
 				{Name: health.WritesRefused, Errors: all, Severity: health.Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
+		{Name: string(MonthsCheck), Every: seldom, Limit: often, Ask: ask(MonthsCheck, only(Pipeline.monthsFit)), Finds: []health.Kind{
+			{Name: monthAhead, As: health.TablesUnfit, Errors: func(err error) bool { return errors.Is(err, errAhead) }, Severity: health.Today,
+				Runbook: failureRunbook},
+			{Name: health.TablesUnfit, Errors: unfit, Severity: health.Urgent, Runbook: failureRunbook},
+			{Errors: all}}}, // without a finding
 		{Name: string(LockCheck), Every: soon, Limit: soon, Ask: ask(LockCheck, only(Pipeline.Lockable)),
 			Failing: control.FailingLock, Finds: []health.Kind{
 				{Name: health.LockRefused, Errors: all, Severity: health.Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
@@ -106,6 +112,7 @@ func judged(judge func(findings)) func(*health.Findings) {
 const (
 	closesOverdue health.ProblemKind = "closes_overdue" // records should have left the close topic
 	closerFrozen  health.ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
+	monthAhead    health.ProblemKind = "month_ahead"    // no order waits in a table that does not fit
 	NoTopics      health.ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
 )
 

@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +36,7 @@ const (
 	// CheckoutsCheck is which clocks of checkouts are wrong, as the database shows it.
 	CheckoutsCheck health.Name[[]clock.Skew]       = "clocks of checkouts"
 	SchemaCheck    health.Name[store.Schema]       = "schema"
+	MonthsCheck    health.Name[struct{}]           = "tables of months" // its error is why those of some are left out
 	PausesCheck    health.Name[[]pausing.Pause]    = "pauses"
 	HoursCheck     health.Name[Hours]              = "compensations"
 	TopicsCheck    health.Name[TopicsPlan]         = "topics"
@@ -205,6 +208,22 @@ func (p Pipeline) Schema(ctx context.Context) (store.Schema, error) {
 		return store.Schema{}, nil
 	}
 	return v, err
+}
+
+// errAhead says that the tables which do not fit are those of months to come, in which no order waits.
+var errAhead = errors.New("of months to come")
+
+// monthsFit returns a *store.MappingError if tables of months do not fit the mapping, so that their orders stay open.
+func (p Pipeline) monthsFit(ctx context.Context) error {
+	if p.Store == nil || p.closesElsewhere() {
+		return nil
+	}
+	_, err := p.Store.AllTables(ctx)
+	err = cmp.Or(err, p.Store.SetAside(false))
+	if ahead := p.Store.SetAside(true); err == nil && ahead != nil {
+		err = fmt.Errorf("%w: %w", errAhead, ahead)
+	}
+	return err
 }
 
 // DatabaseOffset returns by how much the database's clock is ahead of that of this machine.

@@ -62,6 +62,9 @@ func RecordPayment(ctx context.Context, of *money.Payments, tx orderclose.Tx, p 
 		if err = s.fits(t); err == nil {
 			result, err = s.recordPayment(t, p, where)
 		}
+		if errors.Is(err, ErrNoOrder) {
+			err = cmp.Or(s.Astray(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})[p.OrderID], err)
+		}
 	}
 	return result, db.Wrap(err, "record payment %.80q of order %.80q", p.PaymentID, p.OrderID)
 }

@@ -66,8 +66,11 @@ func (s *Closer) rowCause(ctx context.Context, r orderclose.CloseRequest, err er
 	failed = EachReceipt(c.Tx, id, func(_ string, r *ReceiptRow) {
 		why = closedBefore(o.OrderID, r)
 	})
-	if why != nil || failed != nil || t.Lines == "" {
-		return why
+	if why != nil {
+		return c.orInTwo(t, r.OrderID, why)
+	}
+	if failed != nil || t.Lines == "" {
+		return nil
 	}
 	all, unreadable, failed := s.ReadLines(c.Tx, t.CountedLines, id)
 	moved := s.newMoves()

@@ -71,7 +71,6 @@ func (s *Closer) CloseOrders(ctx context.Context, path orderclose.Path, reqs []o
 		c, err = s.closeOthers(ctx, path, reqs, err)
 	}
 	if err != nil {
-		s.Q.Tables.Forget() // one may have been dropped
 		if errors.Is(err, orderclose.ErrUnavailable) && !s.mayBeHung(ctx, time.Since(began)) && !s.mayBeOrders(ctx, err) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrNoOrderAtFault)
 		}
@@ -142,6 +141,7 @@ func (s *Closer) closeUnlocked(ctx context.Context, path orderclose.Path, reqs [
 		}
 	}
 	s.closeApart(ctx, path, all, append(ids, stuck...), turn)
+	all.findAstray(ctx)
 	if all.Now.IsZero() {
 		all.Now, err = s.Now(ctx)
 	}

@@ -46,7 +46,7 @@ func (s *Closer) loadEntries(ctx context.Context, in []*db.Table) {
 		}
 	}
 	for _, t := range in {
-		load(t.Name, s.writtenOfOrders(), s.Q.M.ID)
+		load(t.Name, s.WrittenOfOrders(), s.Q.M.ID)
 	}
 	for _, stock := range s.Q.M.Stock {
 		load(stock.Table, []string{stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()}, stock.SKU, stock.Location)
@@ -60,19 +60,6 @@ func (e *entryCache) of(name string) (entries, bool) {
 		return entries{}, false
 	}
 	return known.(entries), true
-}
-
-// writtenOfOrders returns the columns of orders that a close writes. Some names are empty.
-func (s *Closer) writtenOfOrders() []string {
-	m := s.Q.M
-	columns := []string{m.Status.Column, m.Version, m.Lock.Name()}
-	for _, at := range m.ClosedAt {
-		columns = append(columns, at.Column)
-	}
-	for _, a := range m.Set {
-		columns = append(columns, a.Column)
-	}
-	return columns
 }
 
 // entriesOf joins each row of a table, found by the first of the keys, with its entries in other indexes than that of the key and the primary

@@ -35,6 +35,7 @@ type Rows struct {
 	Paused    map[string]bool        // categories whose orders are not closed now
 	won       map[*db.Table][]string // ids that a close of these orders closes now, in the order of their index
 	Open      map[string]*db.Table   // the tables of unpaid orders, due or not, also excluded ones
+	astray    map[string]error       // why orders without a row may be in a table that does not fit
 }
 
 // errNoDue says that an order cannot be closed because its due time is 0 or the zero date.
@@ -62,6 +63,7 @@ type lockedRow struct {
 	Columns  map[string]json.RawMessage // of Mapping.EventColumns
 	Verdict  orderclose.Verdict
 	err      error     // of the verdict Failed; nil: errNoDue
+	table    string    // Dialect.RowTable
 	at       time.Time // the clock of the transaction that read the row; zero: that of the first
 }
 
@@ -96,7 +98,21 @@ func (s *Closer) ReadForClose(ctx context.Context, path orderclose.Path, reqs []
 	if err := c.readOrders(ids, LockNothing, path); err != nil {
 		return nil, err
 	}
+	c.findAstray(ctx)
 	return c, c.ReadClock()
+}
+
+// findAstray looks for the orders without a row in the tables that do not fit the mapping. No transaction is open: it may have the last connection.
+func (c *Rows) findAstray(ctx context.Context) {
+	var missing []orderclose.CloseRequest
+	for id, r := range c.requests {
+		if _, found := c.Orders[id]; !found && c.Contended[id] == nil {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) > 0 {
+		c.astray = c.S.Astray(ctx, missing)
+	}
 }
 
 // WithOrders runs do in a transaction that has read orders as readOrders does.
@@ -178,7 +194,8 @@ func (c *Rows) notInTable(t *db.Table, ids []string) ([]string, error) {
 func (c *Rows) lock(t *db.Table, ids []string) error {
 	query := map[locking]string{WaitForLocks: t.Lock, SkipLocked: t.LockFree, LockNothing: t.Read}[c.Locks]
 	columns, typed := eventColumns{names: c.S.Q.M.EventColumns}, false
-	return db.EachRow(c.Tx, query, append(c.S.Q.StateArgs(), c.S.Q.D.Now(), c.S.Q.Args(ids)), func(rows *sql.Rows) (err error) {
+	var found []string
+	err := db.EachRow(c.Tx, query, append(c.S.Q.StateArgs(), c.S.Q.D.Now(), c.S.Q.Args(ids)), func(rows *sql.Rows) (err error) {
 		var (
 			id        string
 			row       lockedRow
@@ -192,7 +209,7 @@ func (c *Rows) lock(t *db.Table, ids []string) error {
 			}
 			typed = true
 		}
-		into := append([]any{&id, db.Nullable(&row.Category), &st, &due, &row.Version, db.TimeInto(&now), &from}, columns.into()...)
+		into := append([]any{&id, db.Nullable(&row.Category), &st, &due, &row.Version, db.TimeInto(&now), &from, &row.table}, columns.into()...)
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
@@ -212,15 +229,45 @@ func (c *Rows) lock(t *db.Table, ids []string) error {
 		if row.Verdict == orderclose.Closed && c.Paused[row.Category] {
 			row.Verdict = orderclose.Paused
 		}
-		c.Orders[id] = row
-		if st == db.StateOpen || st == db.StateExcluded {
-			c.Open[id] = t
-		}
-		if row.Verdict == orderclose.Closed {
-			c.won[t] = append(c.won[t], id)
+		first, known := c.Orders[id]
+		switch {
+		case !known:
+			c.Orders[id] = row
+			found = append(found, id)
+			if st == db.StateOpen || st == db.StateExcluded {
+				c.Open[id] = t
+			}
+		case first.table != row.table && (first.Verdict == orderclose.Closed || row.Verdict == orderclose.Closed): // no unique index has both rows
+			row.Verdict, row.err = orderclose.Failed, inTwo(id, first.table, row.table)
+			c.Orders[id] = row
+			delete(c.Open, id)
 		}
 		return nil
 	})
+	for _, id := range found {
+		if c.Orders[id].Verdict == orderclose.Closed {
+			c.won[t] = append(c.won[t], id)
+		}
+	}
+	return err
+}
+
+// inTwo returns the error of an order in two tables.
+func inTwo(id, one, other string) error {
+	return because(orderclose.InTwoTables, "order %q is in the tables %s and %s: let one of them have it", id, one, other)
+}
+
+// orInTwo returns the error of an order that is open in a table though it has a receipt: why, unless another table has the order too.
+func (c *Rows) orInTwo(t *db.Table, id string, why error) error {
+	for _, other := range c.Candidates.All {
+		if other == t {
+			continue
+		}
+		if found, err := c.S.existing(c.Tx, other, []string{id}); err == nil && slices.Contains(found, id) {
+			return fmt.Errorf("%w; %w", inTwo(id, t.Name, other.Name), why)
+		}
+	}
+	return why
 }
 
 // ReadClock reads the clock if no row returned it.
@@ -291,6 +338,8 @@ func (c *Rows) Outcome(id string) orderclose.Outcome {
 	switch {
 	case c.Contended[id] != nil:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.Now, Err: c.Contended[id]}
+	case c.astray[id] != nil:
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Failed, At: c.Now, Err: c.astray[id], Cause: orderclose.TableUnfit}
 	case !ok:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.Now, Err: notFound(id)}
 	}

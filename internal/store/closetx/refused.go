@@ -135,7 +135,7 @@ func (s *Closer) refused(ctx context.Context, path orderclose.Path, reqs []order
 		for _, id := range c.won[t] {
 			holds[id] = s.newMoves()
 			if receipts[id] != nil {
-				refused[id] = receipts[id]
+				refused[id] = c.orInTwo(t, id, receipts[id])
 			}
 		}
 		for part := range slices.Chunk(c.won[t], db.MaxIn) {

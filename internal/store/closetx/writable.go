@@ -7,14 +7,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
-	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // writableWithin bounds Writable.
@@ -98,33 +96,14 @@ func (s *Closer) closeWrites(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := s.Q.M
 	var statements []string
 	for _, t := range in {
-		columns := s.writtenOfOrders()
-		for _, a := range m.SetPaid {
-			columns = append(columns, a.Column)
-		}
-		statements = append(statements, updateNone(t.Name, columns...))
-		if t.Items != "" {
-			statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.Items)+" WHERE 1 = 0"+s.Dialect.Share(""))
-		}
+		statements = append(statements, s.Writes(t)...)
 	}
-	for _, stock := range m.Stock {
-		statements = append(statements, updateNone(stock.Table, stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()))
+	for _, stock := range s.Q.M.Stock {
+		statements = append(statements, db.UpdateNone(stock.Table, stock.Available, stock.Reserved, stock.Version, stock.Lock.Name()))
 	}
 	return statements, nil
-}
-
-// updateNone returns an UPDATE of the columns that matches no row. It skips empty names.
-func updateNone(table string, columns ...string) string {
-	var set []string
-	for _, c := range columns {
-		if c != "" {
-			set = append(set, mapping.Quote(c)+" = "+mapping.Quote(c))
-		}
-	}
-	return "UPDATE " + mapping.Quote(table) + " SET " + strings.Join(set, ", ") + " WHERE 1 = 0"
 }
 
 // tryWrites makes the writes of a close. Each call uses its own id, so that two calls do not

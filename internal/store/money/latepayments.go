@@ -117,7 +117,7 @@ func (p LatePayment) Check() error {
 // long; recording all payments again is safe.
 func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n int, err error) {
 	for _, p := range payments {
-		isNew := false
+		isNew, missing := false, false
 		err := p.Check()
 		var where db.Candidates
 		if err == nil {
@@ -125,7 +125,7 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 		}
 		if err == nil {
 			err = s.Transact(ctx, func(tx *gorm.DB) error {
-				isNew = false
+				isNew, missing = false, false
 				t := db.Own(tx)
 				o, err := s.LockPayable(t, p.OrderID, where)
 				if err != nil {
@@ -136,6 +136,7 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 					if closed, err = s.HasReceipt(t, "receipts", p.OrderID); err != nil {
 						return err
 					}
+					missing = !closed
 					if o.Now, err = s.NowIn(tx); err != nil {
 						return err
 					}
@@ -145,6 +146,9 @@ func (s *Payments) RecordLate(ctx context.Context, payments []LatePayment) (n in
 				}
 				return err
 			})
+		}
+		if err == nil && missing {
+			err = s.Astray(ctx, []orderclose.CloseRequest{{OrderID: p.OrderID}})[p.OrderID]
 		}
 		if err != nil {
 			return n, fmt.Errorf("record the late payment of order %q: %w", p.OrderID, err)

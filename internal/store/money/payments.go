@@ -43,6 +43,11 @@ func (s *Payments) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest
 		if err != nil {
 			return nil, fmt.Errorf("pay order %q: %w", r.OrderID, err)
 		}
+		if out[i].Verdict == orderclose.NotFound {
+			if why := s.Astray(ctx, reqs[i:i+1])[r.OrderID]; why != nil {
+				out[i].Verdict, out[i].Err, out[i].Cause = orderclose.Failed, why, orderclose.TableUnfit
+			}
+		}
 	}
 	return out, nil
 }

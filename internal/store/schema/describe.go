@@ -62,13 +62,7 @@ func (s *Checker) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 			Fix: "correct the name, or grant SELECT and UPDATE on the tables",
 		}}, nil
 	}
-	var orders, items []string
-	for _, t := range in {
-		orders = append(orders, t.Name)
-		if t.Items != "" && !slices.Contains(items, t.Items) {
-			items = append(items, t.Items)
-		}
-	}
+	orders, items := db.Names(in)
 	all := slices.Concat(orders, items)
 	for _, stock := range s.Q.M.Stock {
 		all = append(all, stock.Table)

@@ -12,7 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// MappingHints returns hints on the shop's own tables: triggers that each close fires, a column that looks like an
+// MappingHints returns hints on the shop's own tables: tables of months that are left out, triggers that each close fires, a column that looks like an
 // optimistic lock and that no close changes, a payment's column that a close writes, orders without an id, that no
 // order has the status Status.From, and that all unpaid orders are excluded. None of these stops the pipeline, so
 // they are no errors of CheckMapping. It only reads.
@@ -47,6 +47,9 @@ func (s *Checker) tableNotes(ctx context.Context) (notes []string, err error) {
 	names, err := s.orderTables(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if aside := s.SetAside(true); aside != nil {
+		notes = append(notes, aside.Error()+"; orders of these months stay open")
 	}
 	orders := len(names)
 	for _, stock := range s.Q.M.Stock {

@@ -42,6 +42,7 @@ func dialect(clock func() time.Time) db.Dialect {
 		OnTx:         db.AsWritten,
 		JSONArray:    "JSON_ARRAY",
 		ReadOnly:     "SELECT 0",
+		RowTable:     "''",
 		Describe:     func(*gorm.DB, string, string) (t mapping.Table, ok bool, err error) { return t, false, nil },
 		Rows:         db.Values,
 		ScannedTable: func(context.Context, *gorm.DB, string) (string, error) { return "", nil },

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -131,4 +132,43 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o", CreatedAt: created, Due: due}})
 		expect.That(t, err == nil && out[0].Verdict == orderclose.Closed, "after %v: %+v, %v", delay, out, err)
 	}
+}
+
+// A process has known a month's table for long when it is altered. The error of the next read makes the process check all tables again, and after
+// they are fixed the next list, a minute later, has all of them.
+func TestShards_ATableThatIsAlteredLaterIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := must.Get(sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: shops[1].Mapping}))(t)
+		defer s.Close()
+		must.Do(t, s.Migrate(t.Context()))
+		now := time.Now()
+		months := []string{now.AddDate(0, -1, 0).Format("200601"), now.Format("200601")}
+		for _, month := range months {
+			for _, ddl := range shops[1].DDL {
+				must.Get(s.DB().ExecContext(t.Context(), strings.ReplaceAll(strings.Replace(ddl, "TABLE", "TABLE IF NOT EXISTS", 1), shops[1].Month, month)))(t)
+			}
+			must.Get(s.DB().ExecContext(t.Context(), "INSERT INTO orders_"+month+" (order_no, status, created_ms, expire_ms) VALUES (?, 10, 1000, 2000)", month))(t)
+		}
+		overdue := func() (n int, err error) {
+			page, err := s.Overdue(t.Context(), now, orderclose.Order{}, 10)
+			return len(page), err
+		}
+		wantOverdue := func(want int, when string) {
+			t.Helper()
+			n, err := overdue()
+			expect.That(t, n == want && err == nil, "%s: %d, %v", when, n, err)
+		}
+		wantOverdue(2, "at first")
+		must.Get(s.DB().ExecContext(t.Context(), "ALTER TABLE orders_"+months[0]+" RENAME COLUMN expire_ms TO gone"))(t)
+		_, err := overdue()
+		expect.That(t, err != nil && s.SetAside(true) == nil, "at once: %v, %v", err, s.SetAside(true))
+		time.Sleep(10 * time.Second)
+		_, err = overdue()
+		expect.That(t, err != nil, "a read of the altered table: %v", err)
+		wantOverdue(1, "after the error")
+		expect.Says(t, s.SetAside(false), "orders_"+months[0], "what is left out")
+		must.Get(s.DB().ExecContext(t.Context(), "ALTER TABLE orders_"+months[0]+" RENAME COLUMN gone TO expire_ms"))(t)
+		time.Sleep(time.Minute)
+		wantOverdue(2, "after it is fixed")
+	})
 }

@@ -60,6 +60,7 @@ var mappedPromises = []promise[mapped]{
 	{name: "AnOrderThatIsNeverDueIsNeverClosed", test: mappedNever, tags: Dialect},
 	{name: "IdsThatNoOrderMayHaveAreNamed", test: mappedRefusedIDs, tags: Dialect},
 	{name: "AnOrderOfAnotherMonthIsFound", test: mappedOtherMonth},
+	{name: "AMonthThatDoesNotFitStopsNoOther", test: unfitMonth, tags: Dialect},
 	{name: "ATrialCloseIsRolledBack", test: triedMapped, tags: Dialect},
 	{name: "TheTablesFit", test: tablesFit, tags: Dialect | Empty},
 	{name: "PreviewsAndPays", test: payOrdersMapped},

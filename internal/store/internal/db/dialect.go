@@ -81,7 +81,9 @@ type Dialect struct {
 	// LocksOldRows says that a SELECT that locks rows reads them as of its beginning, or as of that of a REPEATABLE READ transaction. A row
 	// that another transaction adds while the SELECT waits is missing in its result. Elsewhere the SELECT reads the last commit.
 	LocksOldRows bool
-	Settle       string // a statement that runs the deferred triggers of a transaction, where there are such
+	// RowTable is an expression: the table that has a row. In PostgreSQL that may be one that inherits from the table of the query.
+	RowTable string
+	Settle   string // a statement that runs the deferred triggers of a transaction, where there are such
 	// Describe returns the definition of a table of a database ("": the connection's), and false if the user sees no such table.
 	Describe func(tx *gorm.DB, database, table string) (t mapping.Table, ok bool, err error)
 	// Rows writes rows of a width for an INSERT, with its arguments.

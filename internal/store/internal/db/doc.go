@@ -9,7 +9,8 @@
 //	mysql.go, postgres.go      each of them; the package sqlite has the third
 //	lock.go                    locks that belong to a connection
 //	statements.go              the statements on orders and lines
-//	tables.go                  the tables of orders by month; the definitions of tables, and rows that policies hide
+//	tables.go                  the definitions of tables, rows that policies hide, and tables of months that do not fit the mapping
+//	months.go                  the tables of orders by month
 //	pages.go                   pages of orders by due time: the overdue ones, and those of a time
 //	pagestatements.go          the statement of a page
 //	duerule.go                 due times by rule: the delays in force

@@ -224,12 +224,16 @@ func (s *Handle) DropIdle() {
 }
 
 // Explain wraps err with orderclose.ErrUnavailable unless an order may have caused it. After
-// a read-only error it drops the idle connections.
+// a read-only error it drops the idle connections, and after one that a table may have caused it doubts the tables of months.
 func (s *Handle) Explain(ctx context.Context, err error) error {
 	if HasCode(err, readOnlyCodes) {
 		s.DropIdle()
 	}
-	switch s.Fault(ctx, err) {
+	fault := s.Fault(ctx, err)
+	if s.Q != nil && ctx.Err() == nil && !HasCode(err, SlowCodes) && (fault == FaultUnavailable || !s.Dialect.TellsTables()) {
+		s.Q.Tables.doubt()
+	}
+	switch fault {
 	case FaultRetry, FaultUnavailable:
 		return Unavailable(ctx, err)
 	default:

@@ -45,6 +45,7 @@ var MySQLDialect = Dialect{
 	NoWait:       "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
 	EntryLocks:   true,
 	LockName:     lockName,
+	RowTable:     "''",
 	Describe:     describeTable,
 	Rows:         Values,
 	ScannedTable: scannedTable,

@@ -46,6 +46,7 @@ var PostgresDialect = Dialect{
 	ShareLock:    " FOR SHARE %s",
 	FailFast:     "SET LOCAL lock_timeout = '1ms'; SAVEPOINT stock",
 	LocksOldRows: true,
+	RowTable:     "tableoid::regclass::text",
 	Settle:       "SET CONSTRAINTS ALL IMMEDIATE",
 	Describe:     postgres.Describe,
 	Rows:         postgres.Rows,

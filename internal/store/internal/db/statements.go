@@ -292,8 +292,8 @@ func (q *statements) readOrders(orders string) string {
 	for _, c := range q.M.EventColumns {
 		further += ", " + mapping.Quote(c)
 	}
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?, %s%s FROM %s%s WHERE %s IN ? ORDER BY %s",
-		q.M.ID.Read(q.M.ID.Column), q.Category(), q.ReadState(), q.DueOf(orders), version, mapping.Quote(q.M.Due.Column), further,
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ?, %s, %s%s FROM %s%s WHERE %s IN ? ORDER BY %s",
+		q.M.ID.Read(q.M.ID.Column), q.Category(), q.ReadState(), q.DueOf(orders), version, mapping.Quote(q.M.Due.Column), q.D.RowTable, further,
 		mapping.Quote(orders), q.D.Hint(q.M.ID.Index), id, id)
 }
 

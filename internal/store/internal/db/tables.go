@@ -3,15 +3,16 @@ package db
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/store/postgres"
@@ -42,24 +43,26 @@ const ShowRows = "ALTER ROLE with BYPASSRLS for this user, or a policy for this 
 
 // HiddenRows reports the tables with row-level security that applies to this user. A policy may hide rows. An order in a hidden
 // row is not closed. No count and no audit shows it.
-func (s *Handle) HiddenRows(ctx context.Context) (problems []mapping.Problem, err error) {
-	if s.Dialect.Name != Postgres {
-		return nil, nil
-	}
+func (s *Handle) HiddenRows(ctx context.Context) ([]mapping.Problem, error) {
 	in, err := s.AllTables(ctx)
-	names := s.ownTables()
-	for _, t := range in {
-		names = append(names, t.Name, t.Items)
+	if err != nil {
+		return nil, err
 	}
+	orders, items := Names(in)
+	names := slices.Concat(s.ownTables(), orders, items, s.Q.onCloseTables())
 	for _, stock := range s.Q.M.Stock {
 		names = append(names, stock.Table)
 	}
-	names = append(names, s.Q.onCloseTables()...)
 	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	return s.hidden(ctx, slices.Compact(names)...)
+}
+
+// hidden is HiddenRows of some tables. Empty names are skipped. Only PostgreSQL has such policies.
+func (s *Handle) hidden(ctx context.Context, names ...string) (problems []mapping.Problem, err error) {
+	for _, name := range names {
 		schema, table := mapping.Split(name)
 		active := false
-		if err == nil && name != "" {
+		if err == nil && name != "" && s.Dialect.Name == Postgres {
 			active, err = postgres.RowSecurity(s.Gorm.WithContext(ctx), schema, table)
 		}
 		if active {
@@ -145,192 +148,191 @@ func (s *Handle) ownTables() []string {
 // VersionTable is the table of applied steps.
 const VersionTable = migrations.VersionTable
 
-const (
-	// monthsEvery is how long the list of months is valid, unless a wanted month is
-	// missing from it.
-	monthsEvery = time.Minute
-	// monthsAhead is how many months after the current one are read. With Shards.On "due" an
-	// order may be due in such a month: a delay of 30 days, the longest, may touch three months.
-	monthsAhead = 2
-)
-
-// tables knows the tables of orders: one, or one for each month. Safe for concurrent use.
-type tables struct {
-	q       *statements
-	on      func(orderclose.CloseRequest) time.Time // the time that decides the month; zero: it is not known
-	loc     *time.Location
-	pattern mapping.Pattern // of the tables of months
-
-	list atomic.Pointer[tableList]
-}
-
-// tableList has the existing tables by month. A single table has the month 0.
-type tableList struct {
-	asked time.Time // zero: the list is outdated
-	known map[mapping.Month]*Table
-}
-
-func newTables(q *statements) (ts *tables, err error) {
-	ts = &tables{q: q, loc: time.UTC, on: func(orderclose.CloseRequest) (none time.Time) { return none }}
-	ts.list.Store(&tableList{})
-	if q.M.Shards == nil {
-		ts.list.Store(&tableList{known: map[mapping.Month]*Table{0: q.table(0)}})
-		return ts, nil
-	}
-	if ts.on = (func(r orderclose.CloseRequest) time.Time { return r.CreatedAt }); q.M.Shards.On == mapping.OnDue {
-		ts.on = func(r orderclose.CloseRequest) time.Time { return r.Due }
-	}
-	if ts.loc, err = mapping.ParseZone(q.M.Shards.Zone); err == nil {
-		ts.pattern, err = mapping.ParsePattern(q.M.Orders)
-	}
-	return ts, err
-}
-
-// month returns the month whose table should have the order of a request. It returns false if there is a single table, or if the
-// request lacks the time that decides the month: the creation time or the due time (Shards.On).
-func (ts *tables) month(r orderclose.CloseRequest) (mapping.Month, bool) {
-	t := ts.on(r)
-	return mapping.MonthOf(t, ts.loc), !t.IsZero()
-}
-
-// AllTables returns the existing tables of orders, those of months only if they are in range, the newest first. It lists the
-// tables in the database if the list is older than monthsEvery, or if a wanted month is missing from it.
-func (s *Handle) AllTables(ctx context.Context, wanted ...mapping.Month) ([]*Table, error) {
-	if err := s.learnOld(ctx); err != nil {
-		return nil, s.FailedTo(ctx, err, "read when the database was migrated")
-	}
-	ts := s.Q.Tables
-	now := time.Now()
-	list := ts.list.Load()
-	known := list.known
-	if single := known[0]; single != nil {
-		return []*Table{single}, nil
-	}
-	if now.Sub(list.asked) >= monthsEvery || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
-		var err error
-		if known, err = s.listMonths(ctx); err != nil {
-			return nil, s.FailedTo(ctx, err, "list the tables %s", s.Q.M.Orders)
-		}
-		ts.list.Store(&tableList{now, known})
-	}
-	this := mapping.MonthOf(s.Dialect.Clock(), ts.loc)
-	var all []*Table
-	for month, t := range known {
-		if month > this-mapping.Month(s.Q.M.Shards.Months) && month <= this+monthsAhead {
-			all = append(all, t)
+// SetAside returns a *MappingError that says why AllTables leaves out tables of months; nil: it leaves out none. With ahead also those of
+// months to come count, in which no order waits. It knows what the last call of AllTables has seen.
+func (s *Handle) SetAside(ahead bool) error {
+	var problems []mapping.Problem
+	list := s.Q.Tables.list.Load()
+	for _, month := range slices.Sorted(maps.Keys(list.verdicts)) {
+		if s.inRange(month) && (ahead || month <= s.thisMonth()) {
+			problems = append(problems, list.aside(month)...)
 		}
 	}
-	slices.SortFunc(all, func(a, b *Table) int { return cmp.Compare(b.month, a.month) })
-	return all, nil
-}
-
-// listMonths lists the existing tables.
-func (s *Handle) listMonths(ctx context.Context) (map[mapping.Month]*Table, error) {
-	ts := s.Q.Tables
-	database, like := ts.pattern.Like()
-	var names []string
-	if err := s.Gorm.WithContext(ctx).Raw(s.Dialect.Tables, database, like).Scan(&names).Error; err != nil {
-		return nil, err
-	}
-	known := make(map[mapping.Month]*Table, len(names))
-	for _, name := range names {
-		if month, ok := ts.pattern.Month(name); ok {
-			known[month] = ts.q.table(month)
-		}
-	}
-	return known, nil
-}
-
-// Forget makes the next call of AllTables list the tables again.
-func (ts *tables) Forget() { ts.list.Store(&tableList{known: ts.list.Load().known}) }
-
-// Candidates holds the tables to search for each order, the most likely first.
-type Candidates struct {
-	All []*Table            // newest first
-	of  map[string][]*Table // all, by order id the most likely first, if the request tells the month
-}
-
-// RequestOf returns a request for an order, with the times that tell its month.
-func RequestOf(o orderclose.Order) orderclose.CloseRequest {
-	return orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
-}
-
-// Candidates returns the tables that may have the orders of requests.
-func (s *Handle) Candidates(ctx context.Context, reqs []orderclose.CloseRequest) (p Candidates, err error) {
-	near := map[mapping.Month][]*Table{}
-	for _, r := range reqs {
-		if month, ok := s.Q.Tables.month(r); ok {
-			near[month] = nil
-		}
-	}
-	if p.All, err = s.AllTables(ctx, slices.Collect(maps.Keys(near))...); err != nil {
-		return p, err
-	}
-	for month := range near {
-		near[month] = slices.SortedStableFunc(slices.Values(p.All), func(a, b *Table) int {
-			return cmp.Compare(distance(a.month, month), distance(b.month, month))
-		})
-	}
-	p.of = make(map[string][]*Table, len(reqs))
-	for _, r := range reqs {
-		if month, ok := s.Q.Tables.month(r); ok {
-			p.of[r.OrderID] = near[month]
-		}
-	}
-	return p, nil
-}
-
-// Everywhere returns the tables that may have the order of a payment: those that closes and sweeps read, and then the tables
-// of all other months. Money comes long before an order is due, and long after it was closed.
-func (s *Handle) Everywhere(ctx context.Context) (Candidates, error) {
-	in, err := s.AllTables(ctx)
-	var others []*Table
-	for _, t := range s.Q.Tables.list.Load().known {
-		if !slices.ContainsFunc(in, func(read *Table) bool { return read.month == t.month }) {
-			others = append(others, t)
-		}
-	}
-	slices.SortFunc(others, func(a, b *Table) int { return cmp.Compare(b.month, a.month) })
-	return Candidates{All: slices.Concat(in, others)}, err
-}
-
-// Nth returns the n-th table to search for an order, or nil after the last one: the table of
-// its month, the month before, the month after, and then the others. A record that was written
-// around midnight by another clock is in a neighboring month; a due time may move by months.
-func (p Candidates) Nth(id string, n int) *Table {
-	list, ok := p.of[id]
-	if !ok {
-		list = p.All
-	}
-	if n >= len(list) {
+	if len(problems) == 0 {
 		return nil
 	}
-	return list[n]
+	return s.Placed(problems)
 }
 
-// distance orders months by how likely they are if one month is expected.
-func distance(m, expected mapping.Month) int {
-	d := int(m - expected)
-	if d < 0 {
-		return -2*d - 1
-	}
-	return 2 * d
-}
-
-// Distinct returns the ids of reqs in the order of their index, and the first request of
-// each. It leaves out ids that no order can have: the database might match
-// another order.
-func (s *Handle) Distinct(reqs []orderclose.CloseRequest) (ids []string, requests map[string]orderclose.CloseRequest) {
-	requests = make(map[string]orderclose.CloseRequest, len(reqs))
-	ids = make([]string, 0, len(reqs))
-	for _, r := range reqs {
-		_, known := requests[r.OrderID]
-		if _, ok := s.Q.IDArg(r.OrderID); known || !ok || orderclose.ValidateID(r.OrderID) != nil {
+// Astray returns, by order id, why orders that no other table has cannot be closed or paid: a table that AllTables leaves out has them. Of a
+// table that cannot be asked these may be all orders, except those of another month.
+func (s *Handle) Astray(ctx context.Context, reqs []orderclose.CloseRequest) map[string]error {
+	list, astray := s.Q.Tables.list.Load(), map[string]error{}
+	ids, requests := s.Distinct(reqs)
+	for month := range list.verdicts {
+		problems := list.aside(month)
+		if len(problems) == 0 {
 			continue
 		}
-		requests[r.OrderID] = r
-		ids = append(ids, r.OrderID)
+		var found []string
+		err := s.Select(ctx, list.known[month].Exists, []any{s.Q.Args(ids)}, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			found = append(found, id)
+			return err
+		})
+		for _, id := range ids {
+			if at, known := s.Q.Tables.month(requests[id]); err != nil && (!known || at == month) {
+				found = append(found, id)
+			}
+		}
+		for _, id := range found {
+			astray[id] = &bisect.Fault{Cause: orderclose.TableUnfit, Err: fmt.Errorf("table %s may have order %q: %w", list.known[month].Name, id,
+				s.Placed(slices.Clone(problems)))}
+		}
 	}
-	slices.SortFunc(ids, s.Q.M.ID.Compare)
-	return ids, requests
+	return astray
+}
+
+// checkMonths checks the tables of a list that were not checked yet. The first table that fits is what the next ones have to agree with, such as
+// in the collation of the ids. It is that of an earlier month if there is one: the newest tables are those that nobody has used yet.
+func (s *Handle) checkMonths(ctx context.Context, list *tableList) error {
+	var fits *Table
+	described, months := mapping.Schema{}, slices.Sorted(maps.Keys(list.known))
+	earlier, _ := slices.BinarySearch(months, s.thisMonth())
+	slices.Reverse(months[:earlier])
+	for _, month := range months {
+		t := list.known[month]
+		v, checked := list.verdicts[month]
+		if !checked {
+			var err error
+			if v, err = s.check(ctx, described, t, fits); err != nil {
+				return err
+			}
+			list.verdicts[month] = v
+		}
+		if s.inRange(month) && len(v.misfits) == 0 {
+			fits, list.reads, list.writes = cmp.Or(fits, t), true, list.writes || len(v.denied) == 0
+		}
+	}
+	return nil
+}
+
+// check compares the table of a month with the mapping, and with another one that fits; nil: none is known yet. Problems of tables that all
+// months share are left out: CheckMapping has them. described takes the definitions of tables. Of old months, in which no order is closed any
+// more, it only tries whether orders can be read. A table that is locked or slow fits.
+func (s *Handle) check(ctx context.Context, described mapping.Schema, t, other *Table) (v verdict, err error) {
+	closes, writes := s.inRange(t.month) || t.month > s.thisMonth(), false
+	if closes && s.Dialect.TellsTables() {
+		if v.misfits, err = s.misfits(ctx, described, t, other); err != nil || len(v.misfits) > 0 {
+			return v, err
+		}
+	}
+	if err = s.readNothing(ctx, t, closes); err == nil && closes {
+		writes = true
+		for _, write := range s.Writes(t) {
+			err = cmp.Or(err, EachRow(s.Gorm.WithContext(ctx), "EXPLAIN "+write, nil, ignore))
+		}
+	}
+	problems := []mapping.Problem{{Path: "table", What: fmt.Sprintf("table %s cannot be used: %v", t.Name, err),
+		Fix: "make it as those of the other months, and grant the same privileges on it"}}
+	switch {
+	case err == nil, errors.Is(err, overdue.ErrSlow), HasCode(err, readOnlyCodes+" "+SlowCodes+" "+LockedCodes):
+		return v, nil
+	case writes && Denied(err):
+		v.denied = problems
+	case ctx.Err() == nil && !HasCode(err, startCodes) && (ErrorCode(err) != "" || s.Dialect.Fault(err) == FaultOrder):
+		v.misfits = problems
+	default: // of the server
+		return v, err
+	}
+	return v, nil
+}
+
+func ignore(*sql.Rows) error { return nil }
+
+// misfits returns the problems of the definition of a table and of its table of lines.
+func (s *Handle) misfits(ctx context.Context, described mapping.Schema, t, other *Table) ([]mapping.Problem, error) {
+	in := []*Table{t}
+	if other != nil {
+		in = append(in, other)
+	}
+	orders, items := Names(in)
+	all := slices.Concat(orders, items)
+	for _, stock := range s.Q.M.Stock {
+		all = append(all, stock.Table)
+	}
+	more, err := s.Describe(ctx, slices.DeleteFunc(all, func(name string) bool { _, known := described[name]; return known })...)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(described, more)
+	hidden, err := s.hidden(ctx, t.Name, t.Items)
+	var shared []string
+	if s.Q.M.Items != nil && !mapping.IsPattern(s.Q.M.Items.Table) {
+		shared = items
+	}
+	others := s.Q.M.CheckDatabase(described, nil, shared)
+	problems := append(s.Q.M.CheckDatabase(described, orders, items), s.Q.M.Unaccepted(hidden)...)
+	return slices.DeleteFunc(problems, func(p mapping.Problem) bool { return slices.Contains(others, p) }), err
+}
+
+// Names returns the names of tables of orders, and of their tables of lines.
+func Names(in []*Table) (orders, items []string) {
+	for _, t := range in {
+		orders = append(orders, t.Name)
+		if t.Items != "" && !slices.Contains(items, t.Items) {
+			items = append(items, t.Items)
+		}
+	}
+	return orders, items
+}
+
+// readNothing reads no row of a table in the ways in which its orders are read.
+func (s *Handle) readNothing(ctx context.Context, t *Table, pages bool) error {
+	err := s.Select(ctx, t.Read, append(s.Q.StateArgs(), s.Dialect.Now(), []any{}), ignore)
+	if err == nil && pages {
+		err = s.ReadPage(s.Gorm.WithContext(ctx), []*Table{t}, s.Q.OpenPage(s.Q.Latest(), orderclose.Order{}, 0), func(orderclose.Order, any) {})
+	}
+	if err == nil && t.Lines != "" {
+		err = s.Select(ctx, t.Lines, s.Q.LineArgs(nil), ignore)
+	}
+	return err
+}
+
+// Writes returns an UPDATE of all columns of a table of orders that closes and payments change, and a locking SELECT of its lines. They match no row.
+func (s *Handle) Writes(t *Table) []string {
+	columns := s.WrittenOfOrders()
+	for _, a := range s.Q.M.SetPaid {
+		columns = append(columns, a.Column)
+	}
+	statements := []string{UpdateNone(t.Name, columns...)}
+	if t.Items != "" {
+		statements = append(statements, "SELECT 1 FROM "+mapping.Quote(t.Items)+" WHERE 1 = 0"+s.Dialect.Share(""))
+	}
+	return statements
+}
+
+// WrittenOfOrders returns the columns of orders that a close writes. Some names are empty.
+func (s *Handle) WrittenOfOrders() []string {
+	m := s.Q.M
+	columns := []string{m.Status.Column, m.Version, m.Lock.Name()}
+	for _, at := range m.ClosedAt {
+		columns = append(columns, at.Column)
+	}
+	for _, a := range m.Set {
+		columns = append(columns, a.Column)
+	}
+	return columns
+}
+
+// UpdateNone returns an UPDATE of the columns that matches no row. It skips empty names.
+func UpdateNone(table string, columns ...string) string {
+	var set []string
+	for _, c := range columns {
+		if c != "" {
+			set = append(set, mapping.Quote(c)+" = "+mapping.Quote(c))
+		}
+	}
+	return "UPDATE " + mapping.Quote(table) + " SET " + strings.Join(set, ", ") + " WHERE 1 = 0"
 }
