@@ -52,7 +52,9 @@ type Cluster struct {
 	instance  instance
 
 	heartbeats heartbeats
-	notJoined  sync.Map // of notJoined, by the membership
+	notJoined  sync.Map     // of notJoined, by the membership
+	claimed    sync.Map     // each *claimedLog that noteEnds asks about
+	endsNoted  atomic.Int64 // when noteEnds asked last; see sinceStart. 0: never
 }
 
 // notJoined is since when a member is not in its group, and why.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -25,12 +26,21 @@ type generation struct {
 	// leader; notLeading if it is not the leader; notKnown if it leads since before it was started again.
 	assigned int
 
+	topicID [16]byte // of the topic when the generation began; zero: not known. startCommits sets it
+
 	mu     sync.Mutex
 	last   map[int]Commit // by partition: the latest commit, sent or not
 	unsent map[int]bool   // the partitions whose last commit is still to be sent
 
 	noted          chan struct{}   // gets an element when a commit is to be sent
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
+}
+
+// claimedLog is the log of a claimed partition.
+type claimedLog struct {
+	*generation
+	number int          // of the partition
+	end    atomic.Int64 // of the log when noteEnds asked last; 0: it has not
 }
 
 // Values of generation.assigned that are no number of partitions.
@@ -56,6 +66,7 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 		if !ok {
 			return
 		}
+		serves.Go(func() { g.watch(ctx, revoke) })
 		for _, number := range g.own {
 			serves.Go(func() {
 				if claim, ok := g.claim(ctx, number, commits[number]); ok {
@@ -64,7 +75,6 @@ func (g *generation) run(ctx context.Context, serve func(context.Context, wire.C
 			})
 		}
 	})
-	serves.Go(func() { g.watch(ctx, revoke) })
 	rejected = g.commitUntil(ctx, revoke)
 	serves.Wait()
 	g.commitLast()
@@ -137,11 +147,12 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 
 // commitLast commits what is done after the claims have ended. If the commit fails, as while
 // the coordinator moves, commitLast retries for finalCommitTimeout: the next owner repeats
-// everything that is not committed. It does not retry when the member was evicted.
+// everything that is not committed. It does not retry when the member was evicted, or the topic is gone.
 func (g *generation) commitLast() {
 	finishing, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
 	defer cancel()
-	_ = repeat(finishing, finalCommitTimeout, func(err error) bool { return err != nil && !evicted(err) }, func() error { return g.commit(finishing) })
+	retries := func(err error) bool { return err != nil && !evicted(err) && !errors.Is(err, ErrNoTopic) }
+	_ = repeat(finishing, finalCommitTimeout, retries, func() error { return g.commit(finishing) })
 }
 
 // commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must not be that of a claim, because the last commit comes
@@ -177,11 +188,15 @@ func (g *generation) note(partition int, c Commit) {
 	}
 }
 
-// watch calls revoke when the number of partitions differs from the number that this member has handed out as the leader. Then the members join
-// again. If a topic is gone for less than topicGone, the claims go on, and count what was lost.
+// watch notes where the logs end. If this member leads the group, watch calls revoke when the number of partitions differs from the number that it
+// has handed out, and when the topic has another id. Then the members join again. If a topic does not exist for less than topicGone, the claims go on.
 func (g *generation) watch(ctx context.Context, revoke func()) {
 	seen := time.Now()
-	for g.assigned != notLeading && retry.Sleep(ctx, watchPartitions) {
+	for retry.Sleep(ctx, watchPartitions) {
+		g.cluster.noteEnds(ctx)
+		if g.assigned == notLeading {
+			continue
+		}
 		if g.assigned == notKnown {
 			group, err := g.cluster.Group(ctx, g.group, g.topic)
 			if err != nil || group.State != "Stable" {
@@ -192,19 +207,33 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 				g.assigned += len(member.Partitions)
 			}
 		}
-		n, err := g.cluster.Partitions(ctx, g.topic)
-		if !errors.Is(err, kafka.UnknownTopicOrPartition) { // while no broker answers, a topic is not gone
+		found, err := g.cluster.transport.describe(ctx, topic.recent, g.topic)
+		known := found[0]
+		if err != nil || known.exists() { // while no broker answers, a topic is not gone
 			seen = time.Now()
 		}
-		if err != nil && time.Since(seen) < topicGone {
+		if err != nil || !known.exists() && time.Since(seen) < topicGone {
 			continue
 		}
-		if n != g.assigned {
-			g.log.Info("number of partitions changed", "from", g.assigned, "to", n)
+		if n := len(known.leaders); n != g.assigned || known.id != g.topicID && g.gone(ctx) {
+			g.log.Info("number of partitions changed, or the topic was recreated", "from", g.assigned, "to", n)
 			revoke()
 			return
 		}
 	}
+}
+
+// gone reports whether the topic of the generation is gone, or was recreated. It takes a second if brokers say so.
+func (g *generation) gone(ctx context.Context) bool {
+	isGone := func(err error) bool { return errors.Is(err, ErrNoTopic) }
+	err := repeat(ctx, goneFor, isGone, func() error { //mutant:stale-answer-proves
+		id, err := g.cluster.TopicID(ctx, g.topic)
+		if err == nil && id != g.topicID {
+			return ErrNoTopic
+		}
+		return err
+	})
+	return g.topicID != noTopicID && isGone(err) && ctx.Err() == nil
 }
 
 // confirm checks that this generation still owns a partition. It commits the partition's latest offset again, and the group rejects the commit if
@@ -232,7 +261,9 @@ func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error
 }
 
 // startCommits returns the group's commits, by partition, as they are when the generation begins. It retries until it succeeds; ok is false if ctx ends first.
+// It sets the id of the topic before: those who compare the id later notice if the commits are of another topic.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
+	g.topicID, _ = g.cluster.TopicID(ctx, g.topic)
 	if len(g.own) == 0 {
 		return nil, true
 	}
@@ -257,9 +288,13 @@ func (g *generation) claim(ctx context.Context, number int, commit Commit) (clai
 	g.mu.Lock()
 	g.last[number] = commit
 	g.mu.Unlock()
+	log := &claimedLog{generation: g, number: number}
+	g.cluster.claimed.Store(log, true)
+	context.AfterFunc(ctx, func() { g.cluster.claimed.Delete(log) })
 	return wire.Claim{
 		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, NoCommit: none,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
+		Log:     wire.ClaimedLog{Topic: g.topicID, End: log.end.Load, Gone: g.gone},
 	}, true
 }

@@ -37,6 +37,9 @@ const (
 	memberStopTimeout = 8 * time.Second
 	// topicGone is how long a topic must be gone before its claims end. OrdercloseCannotFetch fires after a minute, and must not for a deleted topic.
 	topicGone = 4 * watchPartitions
+	// goneFor is for how long brokers must say that a topic is gone before its records count as lost. One answer is no proof: a broker
+	// that has just started, or that the controller does not reach, may not know a topic.
+	goneFor = time.Second
 )
 
 // Consume reads a topic as a member of a group until ctx ends. For each partition that the

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -254,4 +255,30 @@ func (c *Cluster) Bounds(ctx context.Context, topic string, partition int) (firs
 func (c *Cluster) OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error) {
 	a := c.Offsets(ctx, []OffsetQuery{{topic, partition, []Moment{MomentOf(t)}}})[0]
 	return a.Offsets[0], a.Err
+}
+
+// noteEnds asks where all logs end that this process has claimed, by one request to each broker: loops that read lazily do not
+// know how much waits, and nobody can ask once a topic is gone. An end counts if the topic has the same id afterwards. noteEnds
+// returns at once if it was called less than watchPartitions ago, for whichever generation.
+func (c *Cluster) noteEnds(ctx context.Context) {
+	now, last := sinceStart(), c.endsNoted.Load()
+	if last != 0 && now-last < int64(watchPartitions) || !c.endsNoted.CompareAndSwap(last, now) {
+		return
+	}
+	var logs []*claimedLog
+	var queries []OffsetQuery
+	for key := range c.claimed.Range {
+		log := key.(*claimedLog)
+		logs, queries = append(logs, log), append(queries, OffsetQuery{log.topic, log.number, []Moment{LogEnd}})
+	}
+	answers, answered := c.Offsets(ctx, queries), time.Now()
+	retry.Sleep(ctx, metadataTTL+minRefreshInterval) // in the meantime a refresh in the background asks for the ids
+	for i, log := range logs {
+		_, same := c.transport.topology.cached([]string{log.topic}, func(t topic) bool {
+			return t.id == log.topicID && t.at.After(answered) //mutant:end-of-another-log
+		})
+		if same && answers[i].Err == nil {
+			log.end.Store(answers[i].Offsets[0])
+		}
+	}
 }

@@ -151,7 +151,7 @@ func (l *Loop) deadLettersSent(r send.Result) {
 }
 
 // waited returns how many of the lost offsets were not done: of a log that was replaced, also of those that
-// it is known to have had and nobody had read, and at least 1, since nobody knows what was appended last.
+// it is known to have had and nobody had read. It is at least 1 if there is another log now, since nobody knows what was appended last.
 func (l *Loop) waited(f *wire.Fetched) (n int64) {
 	first, end := max(f.Lost.First, l.committer.Low()), f.Lost.Last+1
 	if f.Replaced {
@@ -161,7 +161,7 @@ func (l *Loop) waited(f *wire.Fetched) (n int64) {
 	for _, r := range l.committer.Runs() {
 		n -= max(0, min(r.End, end)-max(r.First, first))
 	}
-	if f.Replaced {
+	if f.Replaced && f.Lost.Err != errTopicGone {
 		n = max(1, n) //mutant:unread-topic-lossless
 	}
 	return n

@@ -23,6 +23,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -196,12 +197,21 @@ func (l *Loop) fetch(h Handler) (wait time.Duration) {
 	return maxSleep
 }
 
+var errTopicGone = errors.New("the topic is gone")
+
 // finish waits for everything in flight, commits what is done, and calls End. It also runs if
 // the claim ends in the middle of an iteration.
 func (l *Loop) finish(h Handler) {
+	gone, late := false, time.Since(l.wake) > lateWake
+	if l.Claim.Log.Gone != nil && !l.replaced && !late { // a partition that is late may have another owner, who counts //mutant:late-loop-counts
+		l.Go(func(ctx context.Context) { gone = l.Claim.Log.Gone(ctx) }, func() {})
+	}
 	l.reader.wait()
 	for l.running > 0 {
 		l.handleResult(<-l.results)
+	}
+	if gone {
+		l.handleLoss(wire.Fetched{Replaced: true, Lost: &wire.Range{Last: -1, Err: errTopicGone}})
 	}
 	if !l.replaced { //mutant:old-log-answer
 		l.committer.Commit(time.Now(), true) //mutant:last-commit-missing
@@ -293,6 +303,9 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 // handleLoss logs and counts offsets that the log no longer has, and continues behind them. If the log was replaced, the loop ends, and
 // another one begins where the new log is to be read: nothing in memory can be taken for a record of it.
 func (l *Loop) handleLoss(f wire.Fetched) {
+	if end := l.Claim.Log.End; end != nil {
+		l.end = max(l.end, end())
+	}
 	r, waited := f.Lost, l.waited(&f)
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "waited", waited, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, waited)

@@ -27,6 +27,7 @@ type recorder struct {
 	*partition.Loop
 	keys   []string // in the order of Handle; "end" stands for that call
 	settle func(h *recorder, r wire.RawRecord)
+	late   time.Duration // that each later iteration takes
 }
 
 func (h *recorder) Handle(f wire.Fetched) {
@@ -40,7 +41,7 @@ func (h *recorder) Handle(f wire.Fetched) {
 	}
 }
 
-func (h *recorder) Turn()                               {}
+func (h *recorder) Turn()                               { time.Sleep(h.late) }
 func (h *recorder) Room() (bool, time.Duration)         { return true, 0 }
 func (h *recorder) Sleep(d time.Duration) time.Duration { return d }
 func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
@@ -131,6 +132,60 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 		expect.Equal(t, log.DoneBelow(source), 0, "committed while x is not done")
 		expect.Equal(t, m.Value("retention_lost_records_total"), 2, "records that are counted as lost")
 	})
+}
+
+// claimedLog is a log whose claims know its end, and when its topic is gone.
+type claimedLog struct {
+	*testkit.Log
+	gone bool
+}
+
+func (l *claimedLog) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
+	return l.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
+		claim.Log = wire.ClaimedLog{Topic: [16]byte{1}, End: func() int64 { return 40 }, Gone: func(ctx context.Context) bool {
+			retry.Sleep(ctx, time.Second)
+			return l.gone && ctx.Err() == nil
+		}}
+		serve(ctx, claim)
+	})
+}
+
+// TestLoop_OfATopicThatIsGoneCountsWhatWaited, also what nobody has read, and once. A loop that is late counts nothing, because another one may count it.
+func TestLoop_OfATopicThatIsGoneCountsWhatWaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone, recreated bool
+		late            time.Duration
+		counted         float64
+		committed       int64
+	}{
+		"there":                   {committed: 1},
+		"gone":                    {gone: true, counted: 39},
+		"recreated":               {gone: true, recreated: true, counted: 39},
+		"gone, and the loop late": {gone: true, late: time.Second, committed: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, m := &claimedLog{Log: &testkit.Log{}, gone: c.gone}, testkit.NewMetrics()
+			put(log.Log, "a", "b")
+			consume(t, log, m, func(h *recorder, r wire.RawRecord) {
+				if r.Offset == 0 {
+					h.Done(0)
+				}
+				h.late = c.late
+			}, func() {
+				time.Sleep(time.Second)
+				if c.recreated {
+					log.Recreate(source)
+					time.Sleep(5 * time.Second)
+				}
+				if c.late > 0 {
+					put(log.Log, "c")
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+			expect.Equal(t, m.Value("retention_lost_records_total"), c.counted, "%s: records that are counted as lost", name)
+			expect.Equal(t, log.DoneBelow(source), c.committed, "%s: committed", name)
+		})
+	}
 }
 
 // Work of Loop.Go may finish after a revocation, and its outcome is committed.

@@ -27,7 +27,7 @@ func NewMetrics(f *metrics.Factory, stage string, causes ...string) *Metrics {
 		repeated: f.Counter("possible_duplicates_total",
 			"Records that may have been appended twice, because an answer was missing or the broker forgot the producer id. Duplicates are harmless."),
 		lost: f.CounterVec("retention_lost_records_total",
-			"Records that were lost before they were settled, by retention, truncation, or a recreation of the topic. "+
+			"Records that were lost before they were settled, by retention, truncation, or a deletion of the topic. "+
 				"An unknown number counts as 1.", "topic", "partition"),
 		failing: f.GaugeVec("fetch_failing_since_timestamp_seconds", "Since when fetches of a partition have failed; 0 while they succeed.",
 			"stage", "topic", "partition"),

@@ -36,6 +36,7 @@ func newReader(ctx context.Context, s *Stage, claim wire.Claim, logger *slog.Log
 	r := &reader{
 		fetched: make(chan wire.Fetched, 1),
 		ctx:     ctx, stage: s, claim: claim, logger: logger, next: claim.Offset,
+		log: wire.LogID{Topic: claim.Log.Topic, Epoch: -1},
 	}
 	r.failing(time.Time{})
 	return r

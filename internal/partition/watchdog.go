@@ -64,6 +64,8 @@ func (s *Stage) serve(ctx context.Context, claim wire.Claim, run func(ctx contex
 			}
 		case !again:
 			return
+		default:
+			next.Log = wire.ClaimedLog{}
 		}
 		claim = next //mutant:hang-restarts-claim
 	}

@@ -259,7 +259,7 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 	f.Log.Topic[0] = l.recreated[at] + 1
 	begin := l.starts[at]
 	end := begin + int64(len(l.records[at]))
-	recreated := position.Log.Topic[0] != 0 && position.Log != f.Log
+	recreated := position.Log.Topic[0] != 0 && position.Log.Topic != f.Log.Topic
 	switch {
 	case recreated, offset > end:
 		f.Next, f.Replaced = begin, true

@@ -154,4 +154,15 @@ type Claim struct {
 	// after the process was stopped for a while and may have missed a rebalance. The
 	// field may be nil.
 	Confirm func(ctx context.Context) error
+	// Log is the log that existed when the claim began. Zero: it is not known, or a loop of the claim has found another one.
+	Log ClaimedLog
+}
+
+// ClaimedLog is the log of a claim.
+type ClaimedLog struct {
+	Topic [16]byte // its id; zero: not known
+	// End returns the offset after the last record, as it was a few seconds ago; 0: unknown. It makes no request.
+	End func() int64
+	// Gone reports whether brokers say, for a whole second, that the topic does not exist, or has another id.
+	Gone func(ctx context.Context) bool
 }

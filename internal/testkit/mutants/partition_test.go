@@ -18,6 +18,8 @@ var partitionMutants = []mutant{
 		"internal/partition", "TestLoop_CommitsADeadLetterOnceItIsAcked", "committed: got 0"},
 	{"old-log-answer", "an answer about a record of a replaced log marks an offset of the new one", changes{{"!l.replaced", "true"}},
 		"internal/partition", "TestLoop_AReplacedLogIsALossAndIsReadFromItsStart", "records that are counted as lost"},
+	{"late-loop-counts", "a loop that may have lost its partition counts what another one counts", changes{{"!late", "(!late || true)"}},
+		"internal/partition", "TestLoop_OfATopicThatIsGoneCountsWhatWaited", "and the loop late: records that are counted as lost"},
 	{"append-without-limit", "a request without an answer is repeated without end", changes{{"time.Since(unanswered) >= requestTimeout", "false"}},
 		"internal/kafka", "TestIdempotent_GivesUpWithoutAnAnswer", "the time until it gave up"},
 	{"append-after-revoke", "another append is begun after the partition was revoked", changes{{"t.drop", "t.drop && false"}},

@@ -13,12 +13,14 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/environ"
+	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/drop"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/topics"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // While the relay does not run, retention deletes the waiting records; or the topic
@@ -86,6 +88,48 @@ func everyKindOfLoss(t *testing.T, s environ.Servers) {
 			t.Logf("closed %v, %v late at most", v.ByPath, v.Latest())
 		})
 	}
+}
+
+// TestReal_AClaimKnowsThatItsTopicIsGone, and how much it had. The topic comes back with fewer partitions.
+func TestReal_AClaimKnowsThatItsTopicIsGone(t *testing.T) {
+	r := parallelRig(t)
+	topic := r.cfg.Buckets[2].Topic
+	for range 7 {
+		must.Get(r.kafka.Append(t.Context(), topic, 0, []wire.Message{{Key: []byte("k")}}))(t)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	claims, ended := make(chan wire.Claim, 100), make(chan error, 1)
+	go func() {
+		ended <- r.kafka.Consume(ctx, r.prefix+"gone", topic, func(ctx context.Context, claim wire.Claim) {
+			claims <- claim
+			<-ctx.Done()
+		})
+	}()
+	old := map[int]wire.ClaimedLog{}
+	for len(old) < r.cfg.Partitions {
+		claim := <-claims
+		old[claim.Partition] = claim.Log
+	}
+	r.until("the end of the log is known", func() bool { return old[0].End() == 7 })
+	expect.Equal(t, old[0].Gone(t.Context()), false, "gone, while the topic exists")
+	must.Do(t, drop.Topics(t.Context(), r.kafka, topic))
+	r.until("all logs are gone", func() bool {
+		for _, log := range old {
+			if !log.Gone(t.Context()) {
+				return false
+			}
+		}
+		return true
+	})
+	r.eventually(func() error {
+		_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1}})
+		return err
+	})
+	claim := <-claims
+	expect.That(t, claim.Partition == 0 && claim.NoCommit && claim.Log.Topic != old[0].Topic, "partition %d, topic id %x", claim.Partition, claim.Log.Topic)
+	expect.That(t, old[0].Gone(t.Context()) && old[0].End() == 7, "the old log is there again, or ends at %d", old[0].End())
+	cancel()
+	expect.NoError(t, <-ended)
 }
 
 // firstStart waits until relays and closers have committed a position in each partition. From then on the loss of a log is noticed.

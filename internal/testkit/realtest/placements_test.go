@@ -50,6 +50,8 @@ var placements = map[string]placement{
 	"TestReal_OneBrokerOfThree": {in: mariadb, on: onMariaDB, alone: "replication, and new leaders and coordinators of real brokers"},
 	"TestReal_EveryKindOfLossIsRepaired": {in: mysqldb, on: onMySQL,
 		alone: "what a real broker answers after retention, and about a topic that was recreated"},
+	"TestReal_AClaimKnowsThatItsTopicIsGone": {in: mariadb, on: onMariaDB,
+		alone: "what a real broker answers about a topic that was deleted, and its commits then"},
 	"TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun": {in: postgres, on: []database{mariadb, postgres},
 		alone: "signals and HTTP of processes, and topics that appear on a real broker"},
 	"TestReal_TopicsCheckFindsDriftAndApplyFixesIt":            {in: mysqldb, on: onMySQL, alone: "how a real broker names and reports the settings of topics"},

@@ -16,6 +16,7 @@ type seeds struct{ short, test, all int }
 var (
 	clockSeeds = seeds{0, 3, 10}
 	listSeeds  = seeds{0, 1, 5}
+	goneSeeds  = seeds{0, 4, 20}
 )
 
 func (s seeds) inRing() int {
