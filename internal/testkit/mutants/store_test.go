@@ -6,7 +6,7 @@ var storeMutants = []mutant{
 		"internal/store/sqlite", "TestSuite_InMemory/AnOrderThatIsNeverDueIsNeverClosed", "counts"},
 	{"standby-is-store", "a standby of PostgreSQL is a store", changes{{`"t"`, `"yes"`}},
 		"internal/store/postgres", "TestJudge_RefusesWhatDoesNotFit", "PostgreSQL 17|170000|t"},
-	{"no-cas", "closing without compare-and-set", changes{{"== db.StatePaid", "> db.StateExcluded"}, {"%s%s = ?", "(%s%s = ? OR 1 = 1)"}},
+	{"no-cas", "closing without compare-and-set", changes{{"== db.StatePaid", "> db.StateExcluded"}, {"%s%s IN ?", "(%s%s IN ? OR 1 = 1)"}},
 		"internal/store/sqlite", "TestSuite_InMemory/PaidIsNeverClosed", "verdict (-want +got)"},
 	{"before-due", "closing before due", changes{{"(now)", "(now.Add(time.Hour))"}, {"%s <= ?", "(%s <= ? OR 1 = 1)"}},
 		"internal/store/sqlite", "TestSuite_InMemory/NeverBeforeDue", "status of the order due one millisecond later"},

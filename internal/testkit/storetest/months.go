@@ -78,7 +78,7 @@ func (s *mapped) playUnfit(seed uint64) {
 		o.CreatedAt = s.monthsAgo(n - 1)
 		in = append(in, o)
 	}
-	s.put(s.Mapping.Status.From, in...)
+	s.put(s.Mapping.Status.From[0], in...)
 	lost := in[back+1]
 
 	run(c.do)
