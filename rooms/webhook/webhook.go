@@ -40,8 +40,8 @@ const (
 	// practically never fail, but five do every two minutes.
 	parallel, probeEvery = 16, 2 * time.Second
 	// A request that runs for longer than slowAfter, and slowTimes the median of the last answers, gives its place to another one, so that a receiver that
-	// hangs for some events gets the others. Of such requests a process has maxSlow; when there are more, the oldest ends.
-	slowAfter, slowTimes, maxSlow = time.Second, 4, 48
+	// hangs for some events gets the others. Of such requests a lane has maxSlow, with maxSlowBytes of events; when there are more, the oldest ends.
+	slowAfter, slowTimes, maxSlow, maxSlowBytes = time.Second, 4, 48, 16 << 20
 	// keepAnswers is how many answers count for the median.
 	keepAnswers = 31
 	// leaseMargin is how much longer than requestTimeout nobody else sends its event: the time to mark it.
@@ -75,13 +75,17 @@ type attempt struct {
 	end   func()
 }
 
-// moveSlow moves the requests out of inFlight that have run for longer than limit. Of more than maxSlow the oldest end.
+// moveSlow moves the requests out of inFlight that have run for longer than limit. Of more than maxSlow, or maxSlowBytes, the oldest end.
 func (l *lane) moveSlow(limit time.Duration) {
 	for len(l.inFlight) > 0 && time.Since(l.inFlight[0].began) > limit { //mutant:webhook-hanging-hold
 		l.slow, l.inFlight = append(l.slow, l.inFlight[0]), l.inFlight[1:]
 	}
-	for _, a := range l.slow[:max(len(l.slow)-maxSlow, 0)] {
-		a.end()
+	bytes := 0
+	for i, a := range slices.Backward(l.slow) {
+		bytes += len(a.body)
+		if len(l.slow)-i > maxSlow || bytes > maxSlowBytes { //mutant:webhook-slow-unbounded
+			a.end()
+		}
 	}
 }
 
@@ -215,7 +219,7 @@ func (s *sender) settle(posting context.Context, o outcome) {
 		if posting.Err() != nil {
 			return
 		}
-		o.err = fmt.Errorf("no answer within %v, and %d other requests of the process have none for long", o.took.Round(time.Second/10), maxSlow)
+		o.err = fmt.Errorf("no answer within %v, and more requests had none for long than may be open at once", o.took.Round(time.Second/10))
 	}
 	longest := longestWait
 	switch {

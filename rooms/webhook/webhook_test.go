@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestSender_EventsOfAnOrderGoInTheirOrderAndOthersGoOn(t *testing.T) {
@@ -394,4 +395,16 @@ func TestSender_EventsThatCannotBeReadCountAsWaiting(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		expect.Between(t, m.Value("webhook_oldest_waiting_seconds"), 580, 620, "seconds for which an event may wait")
 	})
+}
+
+func TestLane_RequestsWithoutAnAnswerHoldAFewLargeEvents(t *testing.T) {
+	const kept, all = maxSlowBytes / wire.MaxRecordBytes, 20
+	var l lane
+	ended := 0
+	for range all {
+		large := event{body: make([]byte, wire.MaxRecordBytes)}
+		l.inFlight = append(l.inFlight, &attempt{event: large, end: func() { ended++ }})
+	}
+	l.moveSlow(time.Second)
+	expect.Equal(t, ended, all-kept, "how many of %d requests end", all)
 }
