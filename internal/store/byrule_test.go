@@ -16,7 +16,7 @@ func TestMySQL_RowsThatASweepByRuleReads(t *testing.T) { eachServer(t, rowsOfASw
 
 func rowsOfASweepByRule(t *testing.T) {
 	const kind = "ELT(1 + seq % 3, 'virtual', 'usual', 'presale')"
-	shop := shopsByRule(t)[0]
+	shop := withOneStatus(shopsByRule(t)[0])
 	for _, c := range []struct {
 		delays orderclose.Delays
 		wait   string // how long an order stays open, in seconds

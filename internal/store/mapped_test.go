@@ -169,8 +169,16 @@ func paymentsInShards(t *testing.T) {
 	expect.That(t, out[0].Verdict == orderclose.NotFound, "%+v", out)
 }
 
+// withOneStatus returns the shop as one whose unpaid orders have the first of its statuses alone.
+func withOneStatus(shop storetest.Shop) storetest.Shop {
+	m := *shop.Mapping
+	m.Status.From = m.Status.From[:1]
+	shop.Mapping = &m
+	return shop
+}
+
 // In the first example the due column is a DATETIME in +08:00 with whole seconds, compared with
-// a constant. In the second, pages are merged from three months.
+// a constant. Its pages are merged from two statuses, if it has both. In the second, pages are merged from three months.
 func TestMySQL_APageOfOwnTablesReadsOnlyTheRowsItReturns(t *testing.T) {
 	eachServer(t, pageOfOwnTables)
 }
@@ -181,18 +189,21 @@ func pageOfOwnTables(t *testing.T) {
 	for back := range 3 {
 		months = append(months, time.Now().AddDate(0, 0, -31*back).Format("200601"))
 	}
-	for i, c := range []struct {
+	const insert = "INSERT INTO t_order (id, state, create_time, pay_deadline) SELECT seq, IF(seq % 3, 'PAID', 'WAIT_PAY'), UTC_TIMESTAMP()," +
+		" UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 5000 - seq SECOND FROM "
+	for _, c := range []struct {
+		shop   storetest.Shop
 		insert string // 1,200 overdue orders, and twice as many that were paid
 		tables []string
 		most   int // rows that reading a page may touch
 	}{
-		{"INSERT INTO t_order (id, state, create_time, pay_deadline) SELECT seq, IF(seq % 3, 'PAID', 'WAIT_PAY'), UTC_TIMESTAMP()," +
-			" UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 5000 - seq SECOND FROM " + numbers(3600), nil, limit + 10},
-		// Each month returns a page, and the pages are stored, merged and sorted.
-		{"INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000 FROM " + numbers(3600),
+		{withOneStatus(examples(t)[0]), insert + numbers(3600), nil, limit + 10},
+		// Each status or month returns a page, and the pages are stored, merged and sorted.
+		{examples(t)[0], insert + numbers(3600), nil, 5 * limit},
+		{examples(t)[1], "INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000 FROM " + numbers(3600),
 			months, 3 * 5 * limit},
 	} {
-		shop := examples(t)[i]
+		shop := c.shop
 		s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
 		if c.tables == nil {
 			exec(t, s.DB(), shop.DDL[0])
