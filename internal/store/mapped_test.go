@@ -200,7 +200,8 @@ func pageOfOwnTables(t *testing.T) {
 		{withOneStatus(examples(t)[0]), insert + numbers(3600), nil, limit + 10},
 		// Each status or month returns a page, and the pages are stored, merged and sorted.
 		{examples(t)[0], insert + numbers(3600), nil, 5 * limit},
-		{examples(t)[1], "INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000 FROM " + numbers(3600),
+		{examples(t)[1],
+			"INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000 FROM " + numbers(3600),
 			months, 3 * 5 * limit},
 	} {
 		shop := c.shop
