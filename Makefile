@@ -7,8 +7,8 @@ MODULES := dev/bench dev/bench/peers deploy/consoletest deploy/grafana deploy/ku
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
-demo serve unit test test-all race test-ops test-upgrade test-connectors test-old-servers race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-connectors test-kafkas test-old-servers race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
+demo serve unit test test-all race test-ops test-upgrade test-old-servers race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-kafkas test-old-servers race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,9 +52,6 @@ test-ops: ## a game day: cause almost every alert on real servers, and do what t
 
 test-upgrade: ## the program of an earlier commit (FROM=HEAD^) is replaced by this one and back, under load on real servers; two minutes
 	UPGRADE_FROM=$(or $(FROM),HEAD^) REQUIRE_REAL=1 PACKAGES=./internal/testkit/realtest deploy/native/test.sh -run '^TestUpgrade_' -v $(ARGS)
-
-test-connectors: ## the role intake with real connectors of Debezium, in a worker of Kafka Connect; three minutes
-	DEBEZIUM=1 REQUIRE_REAL=1 PACKAGES=./rooms/intake deploy/native/test.sh -run '^TestReal_Debezium' -v $(ARGS)
 
 test-kafkas: ## rounds end to end and a killed broker on several versions of Kafka, which it installs; a table at the end; two minutes each (KAFKA_VERSIONS="3.9.2 4.4.0")
 	@deploy/native/test-kafkas.sh $(ARGS)

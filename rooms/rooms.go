@@ -3,14 +3,12 @@ package rooms
 
 import (
 	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms/intake"
 	"github.com/orderclose/orderclose/rooms/webhook"
 )
 
 // All returns the rooms. This is the only place outside of a room's folder that names it in Go.
 func All() []room.Room {
 	return []room.Room{
-		intake.Room(),
 		webhook.Room(),
 	}
 }

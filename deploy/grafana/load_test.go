@@ -82,7 +82,7 @@ func underLoad(t *testing.T) (r run) {
 		plays := must.Get(rights.All("../.."))(t).Play
 		roles, environment := pipeline.AllRoles(), pipeline.Environment{Others: map[string]string{}}
 		for _, r := range rooms.All() {
-			if r.TakesEvents != nil || r.Name == "intake" { // it runs below, or reads a topic of the shop
+			if r.TakesEvents != nil { // it runs below
 				continue
 			}
 			maps.Copy(environment.Others, plays[r.Name].Environment)

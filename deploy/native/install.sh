@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs the programs of the native servers and of tests: Debian packages by apt; Kafka's
-# jars, RocketMQ's jars, Debezium, MySQL 8.0 and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, NATS by go install, and the
+# jars, RocketMQ's jars, the JDBC drivers, MySQL 8.0 and other releases of PostgreSQL than Debian's by Maven, axe-core by npm, NATS by go install, and the
 # current MariaDB and MySQL, and RabbitMQ, from Debian sid, into the user's cache folder (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves
 # programs that are installed as they are. Packages need root, or sudo without a password. If sid cannot be reached, and with OLD_SERVERS=1, MariaDB is
 # the system's and MySQL is 8.0.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|debezium|clients|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
+# usage: install.sh kafka|mariadb|mysql|redis|rabbitmq|postgresql|pgbouncer|nats|rocketmq|jdbc|clients|gcc|openssl|promtool|amtool|chromium|axe|faketime ...
 #   kafka      of another version than the usual one, if KAFKA_VERSION names it
 #   rabbitmq, nats, rocketmq   servers of make bench-peers only
-#   debezium   a worker of Kafka Connect, and Debezium's connectors
+#   jdbc       the JDBC drivers with which examples/clients/java is tested
 #   clients    libraries of Node and Python for examples/clients
 #   gcc        for go test -race
 #   chromium   a browser, and a font with Chinese characters
@@ -70,10 +70,7 @@ missing_packages() {
       has java || echo default-jre-headless
       has_rocketmq || has mvn || echo maven
       ;;
-    debezium)
-      has java || echo default-jre-headless
-      has_debezium || has mvn || echo maven
-      ;;
+    jdbc) has_jdbc || has mvn || echo maven ;;
     clients)
       has_clients || has npm || echo npm
       has_clients || python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
@@ -89,7 +86,7 @@ missing_packages() {
       ;;
     axe) has_axe || has npm || echo npm ;;
     faketime) has_faketime || echo libfaketime ;;
-    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, debezium, clients, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, rabbitmq, postgresql, pgbouncer, nats, rocketmq, jdbc, clients, gcc, openssl, promtool, amtool, chromium, axe or faketime" ;;
     esac
   done
 }
@@ -315,32 +312,18 @@ install_rocketmq() {
   mv -T "$part" "$home"
 }
 
-has_debezium() { [[ -d $(debezium_home)/libs ]]; }
+has_jdbc() { [[ -d $(jdbc_home) ]]; }
 
-# Checksums of the archives that Maven fetches. Maven checks only against the repository's own checksums.
-debezium_sha256='ae4185a23a5facb09b07be65dd74594fe629d1cd05a1056141eb745c09e13d5d mariadb
-028a01e1f66dd023ff93fc29b2c67e8e598a078a66e3179c3d626d041531a416 mysql
-2afcd1f755ffc6cadb6a27fc496a12700512e343e830a75ec0e4566db9538f50 postgres'
-
-install_debezium() {
-  local home part version sum name archive
-  home=$(debezium_home)
-  version=${home##*debezium-}
+install_jdbc() {
+  local home part
+  home=$(jdbc_home)
   part=$home.part
   rm -rf -- "$part"
-  mkdir -p "$part/plugins"
-  note "fetching Debezium into $home"
-  cp "$here/debezium-pom.xml" "$part/pom.xml"
-  mvn -q -B -C -f "$part/pom.xml" "-Ddebezium.version=$version" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part/libs" >&2 ||
-    die "Maven could not fetch Debezium $version"
-  while read -r sum name; do
-    archive=$part/libs/debezium-connector-$name-$version-plugin.tar.gz
-    sha256sum --check --quiet <<<"$sum  $archive" >&2 || die "$archive has the wrong checksum"
-    tar -xzf "$archive" -C "$part/plugins"
-    rm "$archive"
-  done <<<"$debezium_sha256"
-  jars_have "$part/libs" 336bf7c60601dee3136896812e1f56f67e707aef88fedbdf0b6c1419d221c2ba
-  rm "$part/pom.xml"
+  mkdir -p "$part"
+  note "fetching the JDBC drivers into $home"
+  mvn -q -B -C -f "$here/jdbc-pom.xml" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part" >&2 ||
+    die "Maven could not fetch the JDBC drivers"
+  jars_have "$part" 426b10e2e8bd0058c494ed2b431f3051ac57a4c68f0431284e6049d42047bc6c
   mv -T "$part" "$home"
 }
 
@@ -433,8 +416,8 @@ fi
 if [[ " $* " == *' rocketmq '* ]] && ! has_rocketmq; then
   install_rocketmq
 fi
-if [[ " $* " == *' debezium '* ]] && ! has_debezium; then
-  install_debezium
+if [[ " $* " == *' jdbc '* ]] && ! has_jdbc; then
+  install_jdbc
 fi
 if [[ " $* " == *' clients '* ]] && ! has_clients; then
   install_clients

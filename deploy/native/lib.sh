@@ -24,11 +24,11 @@ has_current() { [[ ! ${OLD_SERVERS-} && -d $(current_home "$1") ]]; }
 mysql_home() { if has_current mysql; then current_home mysql; else echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; fi; }
 use_mariadb() { if has_current mariadb; then PATH=$(current_home mariadb)/sbin:$(current_home mariadb)/bin:$PATH; fi; }
 
-# rabbitmq_home prints the folder into which install.sh puts RabbitMQ and Erlang, rocketmq_home the one for RocketMQ's jars, debezium_home the one for Debezium,
+# rabbitmq_home prints the folder into which install.sh puts RabbitMQ and Erlang, rocketmq_home the one for RocketMQ's jars, jdbc_home the one for the JDBC drivers,
 # clients_home the one for the libraries of examples/clients, nats_home the one for the NATS server. Each name has the version.
 rabbitmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rabbitmq-4.3.6"; }
 rocketmq_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/rocketmq-5.5.0"; }
-debezium_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/debezium-3.2.0.Final"; }
+jdbc_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/jdbc-3.5.3-9.1.0"; }
 clients_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/clients"; }
 nats_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/nats-server-2.15.3"; }
 

@@ -27,7 +27,6 @@ module internal/testkit/tracing internal/tracing
 module internal/testkit/transactions
 module payments closer/payment internal/httpcall internal/signature
 module pgxtx
-part connectors 'make test-connectors' 'deploy/native/debezium*' rooms/intake
 part without 'make without' room rooms
 part old-servers 'make test-old-servers' deploy/native/{install,lib,mariadb,mysql}.sh internal/store internal/testkit/storetest
 part upgrade 'make test-upgrade' internal/{config,control,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
@@ -35,7 +34,7 @@ part mutants 'make mutants' internal/testkit/mutants
 part deploy/consoletest 'make test-console' deploy/consoletest cmd/orderclose-dev internal/console pipeline/webconsole
 part game-day 'make test-ops' deploy/alerts deploy/helm/orderclose/alerts docs/runbook.md internal/{backlog,cli,control,deadletters,health,ops,topics} \
   'internal/testkit/realtest/gameday*'
-part scenarios 'RING=all make test' deploy/native ':!deploy/native/debezium*' internal/{clock,kafka,store} internal/testkit/{realtest,simulation,storetest} \
+part scenarios 'RING=all make test' deploy/native internal/{clock,kafka,store} internal/testkit/{realtest,simulation,storetest} \
   ':!internal/testkit/realtest/gameday*' ':!internal/testkit/realtest/upgrade*' pgxtx examples/shops
 # scenarios plays each package of the product's module. Each other module is a part.
 for name in $(git ls-files '*/go.mod' | xargs dirname); do

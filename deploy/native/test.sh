@@ -46,9 +46,9 @@ compiler=$!
 choose_servers
 # Tests start databases of their own, and a secured Kafka.
 if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql postgresql pgbouncer kafka openssl; fi
-# Tests of change records and of examples/clients need them. Without them these tests are skipped.
+# Tests of examples/clients need them. Without them these tests are skipped.
 if [[ $ORDERCLOSE_SERVERS == native ]]; then
-  for optional in debezium clients; do
+  for optional in jdbc clients; do
     "$here/install.sh" "$optional" || note "testing without $optional"
   done
 fi

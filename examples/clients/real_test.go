@@ -62,17 +62,16 @@ func installed(parts ...string) string {
 var drivers = map[string]func(t *testing.T) driver{
 	"java": func(t *testing.T) driver {
 		libs, _ := filepath.Glob(installed("kafka-4.1.0", "libs", "*.jar"))
-		jdbc, _ := filepath.Glob(installed("debezium-*", "plugins", "*", "m*-java-client-*.jar"))
-		more, _ := filepath.Glob(installed("debezium-*", "plugins", "*", "mysql-connector-j-*.jar"))
+		jdbc, _ := filepath.Glob(installed("jdbc-*", "*.jar"))
 		dir := t.TempDir()
-		class := strings.Join(append(append(append(libs, jdbc...), more...), dir), ":")
+		class := strings.Join(append(append(libs, jdbc...), dir), ":")
 		switch _, err := exec.LookPath("javac"); {
 		case err != nil:
 			t.Skip("javac is not installed")
 		case len(libs) == 0:
 			t.Skip("kafka-clients is missing: deploy/native/install.sh kafka")
-		case len(jdbc)*len(more) == 0:
-			t.Skip("the JDBC drivers are missing: deploy/native/install.sh debezium")
+		case len(jdbc) == 0:
+			t.Skip("the JDBC drivers are missing: deploy/native/install.sh jdbc")
 		}
 		sources := []string{"java/Orders.java", "java/Direct.java", "testdata/Driver.java"}
 		out, err := exec.CommandContext(t.Context(), "javac", append([]string{"-cp", class, "-d", dir}, sources...)...).CombinedOutput()

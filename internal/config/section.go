@@ -20,7 +20,7 @@ type Section[T any] struct {
 
 // AnySection is a Section of any type, OtherRooms or WithoutKafka.
 type AnySection interface {
-	Keys() []string // such as intake.topic, in alphabetical order
+	Keys() []string // such as webhook.url, in alphabetical order
 	Sample() string // a valid section, as a line of topics.yaml
 	addTo(s *settings)
 }

@@ -1,5 +1,5 @@
-// Command relay runs a relay and the room intake, which schedules orders from change records, in a process of the shop, without a
-// database. Beside them it reads the events of closes, and gives stock back to the service that keeps it. Other rooms are not linked.
+// Command relay runs a relay in a process of the shop, without a database. Beside it the process reads the events of closes, and gives stock
+// back to the service that keeps it.
 //
 //	ORDERCLOSE_KAFKA_BROKERS=127.0.0.1:9092 STOCK_URL=http://127.0.0.1:8080/returns go run ./relay topics.yaml
 package main
@@ -16,8 +16,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/eventreader"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms/intake"
 
 	"example.com/embed/warehouse"
 )
@@ -32,12 +30,11 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	rooms := []room.Room{intake.Room()}
-	o, err := pipeline.FromEnvironment(rooms...)
+	o, err := pipeline.FromEnvironment()
 	if err != nil {
 		return err
 	}
-	o.TopicsFile, o.Rooms = "topics.yaml", rooms
+	o.TopicsFile = "topics.yaml"
 	if len(os.Args) > 1 {
 		o.TopicsFile = os.Args[1]
 	}
@@ -54,7 +51,7 @@ func run(ctx context.Context) error {
 		defer stop() // neither works without the other
 		read <- eventreader.Read(ctx, app, eventreader.Options[orderclose.OrderClosed]{Group: "warehouse", Handle: stock.Handle})
 	}()
-	err = app.Run(ctx, pipeline.Relay, intake.Role)
+	err = app.Run(ctx, pipeline.Relay)
 	stop()
 	return errors.Join(err, <-read)
 }
