@@ -37,6 +37,7 @@ var gone = map[string]string{
 	`doctor --[s]tock`:                       "orderclose audit, or the query of docs/runbook.md",
 	`p[o]stpone[ds]?|p[o]stponement`:         "pause, or an UPDATE of the due time (docs/runbook.md)",
 	`without-[s]tock`:                        "insert the row of stock for a moment (docs/runbook.md)",
+	`run [i]ntake|[d]ebezium`:                "the trigger of docs/intake.md",
 	`orderclose [t]rigger|trigger --[p]rint`: "the trigger of docs/intake.md",
 	`f[o]recast`:                             "a SELECT by due minute (docs/runbook.md)",
 	`webhook [a]gain`:                        "events again",
