@@ -188,8 +188,8 @@ func New(o Options) (*Closer, error) {
 	c.transactions = &transactions{
 		batcher: newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.concurrencyLimit.Set),
 		store:   o.Store, metrics: m, pauses: c.pauses, logger: o.Logger,
-		tracer:   tracing.New(o.TracerProvider),
-		culprits: bisect.Culprits{Limited: true, Logger: o.Logger},
+		tracer: tracing.New(o.TracerProvider),
+		search: bisect.Search{Limit: bisect.CallTimeout, Caller: bisect.Caller{Logger: o.Logger}},
 		onHang: func() {
 			if c.runs.Load() > 0 {
 				c.stage.Hangs("a call of the store has not returned 10 s after its context ended")

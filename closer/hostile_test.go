@@ -59,9 +59,9 @@ func TestCloser_APanicOfTheStoreIsTheFaultOfItsOrder(t *testing.T) {
 			t.Errorf("cause %q, want %q", cause, causeFailed)
 		}
 		out := logs.String()
-		if n := strings.Count(out, "hostile_test.go"); strings.Count(out, "the store panicked") != 1 || n == 0 ||
-			!strings.Contains(out, "Options.Category panicked") {
-			t.Errorf("want one line with the stack of the store, and one for Options.Category:\n%s", out)
+		if n := strings.Count(out, "hostile_test.go"); strings.Count(out, "the store panicked") != 2 || n == 0 ||
+			!strings.Contains(out, "order=poison-new") || !strings.Contains(out, "order=poison-old") || !strings.Contains(out, "Options.Category panicked") {
+			t.Errorf("want one line with the stack of the store for each order, and one for Options.Category:\n%s", out)
 		}
 	})
 }

@@ -21,14 +21,14 @@ const beatEvery = 5 * time.Second
 // transactions runs the groups of the batcher through the store, finds the orders on which the store
 // fails, counts the outcomes, and passes them to the loops that wait.
 type transactions struct {
-	batcher  *batcher
-	store    Store
-	culprits bisect.Culprits
-	metrics  *closerMetrics
-	pauses   *pauseLog
-	logger   *slog.Logger
-	tracer   tracing.Tracer
-	onHang   func() // is called if a transaction goes on long after its context has ended
+	batcher *batcher
+	store   Store
+	search  bisect.Search
+	metrics *closerMetrics
+	pauses  *pauseLog
+	logger  *slog.Logger
+	tracer  tracing.Tracer
+	onHang  func() // is called if a transaction goes on long after its context has ended
 }
 
 // close closes the first of the requests, as many as the limiter allows when their group starts. again is that of a job. If ctx ends, close
@@ -70,11 +70,11 @@ func (t *transactions) run(g *group) {
 	returned := partition.WatchCall(g.ctx, t.onHang) // its worker serves nobody until it returns //mutant:close-hang-silent
 	began := time.Now()
 	ctx, traced := t.trace(g.ctx, requests)
-	outcomes, err := t.culprits.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
+	outcomes, err := t.search.Close(ctx, measuredStore{bisect.Wrapped{Store: t.store}, t.batcher, g}, orderclose.PathPipeline, requests)
 	traced.end(outcomes, err)
 	returned()
 	slow.Stop()
-	t.report(err, began)
+	t.report(outcomes, err, began)
 	for _, j := range g.jobs {
 		n := len(j.requests)
 		j.outcomes, j.err, outcomes = outcomes[:n:n], err, outcomes[n:]
@@ -85,7 +85,7 @@ func (t *transactions) run(g *group) {
 }
 
 // report takes note of pauses and outages.
-func (t *transactions) report(err error, began time.Time) {
+func (t *transactions) report(outcomes []orderclose.Outcome, err error, began time.Time) {
 	switch {
 	case err == nil:
 		t.metrics.batch.Observe(time.Since(began).Seconds())
@@ -93,7 +93,7 @@ func (t *transactions) report(err error, began time.Time) {
 	case errors.Is(err, orderclose.ErrPaused):
 		_, pause, _ := strings.Cut(err.Error(), orderclose.ErrPaused.Error()+" ")
 		t.pauses.noted(pause)
-	case errors.Is(err, bisect.ErrNoVerdicts):
+	case errors.Is(err, orderclose.ErrUnavailable) && !slices.ContainsFunc(outcomes, hasVerdict):
 		t.batcher.failed()
 	}
 }

@@ -125,20 +125,27 @@ func (h *hostile) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if slices.ContainsFunc(q.Orders, func(o wireOrder) bool { return h.treatment[o.OrderID] == hangs }) {
-		<-r.Context().Done()
+		h.hang(r)
 		return
 	}
 	h.answer(w, q)
 }
 
+// hang waits until the client gives up. Other requests are answered meanwhile.
+func (h *hostile) hang(r *http.Request) {
+	h.mu.Unlock()
+	defer h.mu.Lock()
+	<-r.Context().Done()
+}
+
 func (h *hostile) fail(w http.ResponseWriter, r *http.Request, fault string) {
 	switch fault {
 	case "hang":
-		<-r.Context().Done()
+		h.hang(r)
 	case "slow body":
 		io.WriteString(w, `{"verdicts":[`)
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		h.hang(r)
 	case "reset":
 		panic(http.ErrAbortHandler)
 	case "cut":
@@ -245,7 +252,7 @@ func TestStore_WithAHostileService(t *testing.T) {
 
 // outcomes asks until all orders have a verdict, as the closer does. It returns nil if no order got a verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
-	culprits := &bisect.Culprits{}
+	search := &bisect.Search{}
 	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
 	for i := range open {
 		open[i] = i
@@ -260,7 +267,7 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 			part = append(part, requests[i])
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		outcomes, err := culprits.Close(ctx, s, orderclose.PathPipeline, part)
+		outcomes, err := search.Close(ctx, s, orderclose.PathPipeline, part)
 		cancel()
 		var left []int
 		for j, i := range open {

@@ -107,10 +107,10 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 				calls := 0
 				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				culprits := &bisect.Culprits{}
+				search := &bisect.Search{}
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
-					_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
+					_, err := search.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(n))
 					expect.That(t, errors.Is(err, orderclose.ErrUnavailable) && calls <= 12 && (again != 3 || calls <= 1), "%d orders: %v after %d calls", n, err, calls)
 				}
 			})
@@ -138,16 +138,16 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 			}
 			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
 		})
-		culprits := &bisect.Culprits{}
+		search := &bisect.Search{}
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
-			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
+			_, err := search.Close(t.Context(), s, orderclose.PathPipeline, poison)
 			must.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v, although no other order got a verdict", err)
 		}
-		must.Get(culprits.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}))(t)
-		out, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
+		must.Get(search.Close(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}))(t)
+		out, err := search.Close(t.Context(), s, orderclose.PathPipeline, poison)
 		must.That(t, err == nil && out[0].Verdict == orderclose.Failed, "%v, %v; want Failed", out, err)
-		_, err = culprits.Close(t.Context(), s, orderclose.PathPipeline, poison)
+		_, err = search.Close(t.Context(), s, orderclose.PathPipeline, poison)
 		must.That(t, errors.Is(err, orderclose.ErrUnavailable), "%v: its next failure is another", err)
 		serve(func(w http.ResponseWriter, _ *http.Request) { // is unavailable after a reply without o-1
 			serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
@@ -165,11 +165,11 @@ func TestStore_ErrorsNameEachCauseOnce(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client has gone
 			<-r.Context().Done()
 		})
-		culprits := &bisect.Culprits{}
+		search := &bisect.Search{}
 		for range 6 {
-			_, err := culprits.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
+			_, err := search.Close(t.Context(), s, orderclose.PathPipeline, requestsOf(3))
 			must.That(t, err != nil, "no error")
-			for _, cause := range []error{orderclose.ErrUnavailable, bisect.ErrNoVerdicts, httpcall.ErrTimeout} {
+			for _, cause := range []error{orderclose.ErrUnavailable, httpcall.ErrTimeout} {
 				expect.Equal(t, strings.Count(err.Error(), cause.Error()), 1, "times that %q is in %v", cause, err)
 			}
 		}

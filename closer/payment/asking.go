@@ -72,7 +72,7 @@ type CheckedStore struct {
 	endpoint *httpcall.Endpoint
 	unknown  atomic.Pointer[span] // the last questions, if all their answers were Unknown; nil: the last question had another answer
 	slots    chan struct{}        // one element for each question in flight
-	culprits bisect.Culprits      // finds the orders for which the provider gives no answer
+	search   bisect.Search        // finds the orders for which the provider gives no answer
 }
 
 // New returns a CheckedStore, or an error if the options are invalid.
@@ -92,7 +92,7 @@ func New(o Options) (*CheckedStore, error) {
 	a := &CheckedStore{
 		o: o, call: o.Provider.Ask, closes: Unpaid,
 		endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency),
-		culprits: bisect.Culprits{Lenient: true},
+		search: bisect.Search{Lenient: true},
 	}
 	if c, ok := o.Provider.(Canceler); ok {
 		a.call, a.closes = c.Cancel, Cancelled
@@ -126,7 +126,7 @@ func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 		}
 	}
 	q := &inquiry{checked: a, began: time.Now(), outcomes: map[string][]orderclose.Outcome{}} //mutant:close-before-cancel
-	_, _ = a.culprits.Close(ctx, q, path, open)                                               // q has all that it returns
+	_, _ = a.search.Close(bisect.Fresh(ctx), q, path, open)                                   // q has all that it returns
 	if q.storeErr != nil {
 		return nil, q.storeErr
 	}
@@ -182,7 +182,7 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) ([]Answer, error) 
 		ctx = bisect.Alone(ctx)
 	}
 	var got []Answer
-	err := a.endpoint.Do(bisect.Fresh(ctx), func(ctx context.Context) error {
+	err := a.endpoint.Do(ctx, func(ctx context.Context) error {
 		return retry.Catch(func() (err error) {
 			got, err = a.call(ctx, ids)
 			return err

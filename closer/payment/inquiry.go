@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -16,10 +17,12 @@ import (
 const maxSearch = 8 * time.Second
 
 // inquiry is the bisect.Store of one CheckedStore.CloseOrders. It asks the provider about orders, and
-// applies each answer at once, because an answer gets outdated. It belongs to one goroutine.
+// applies each answer at once, because an answer gets outdated. It is safe for concurrent use.
 type inquiry struct {
-	checked  *CheckedStore // no embedded field: the probe of its database says nothing about the provider
-	began    time.Time
+	checked *CheckedStore // no embedded field: the probe of its database says nothing about the provider
+	began   time.Time
+
+	mu       sync.Mutex
 	outcomes map[string][]orderclose.Outcome // by order, if it has an answer: one for each of its requests
 	storeErr error                           // error of the store; the search ends
 	lastErr  error                           // why the last question without an answer has none
@@ -33,25 +36,17 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 	}
 	limited, cancel := context.WithDeadline(ctx, q.began.Add(maxSearch))
 	defer cancel()
-	var ids []string
-	for _, r := range requests {
-		if len(q.outcomes[r.OrderID]) == 0 {
-			ids = append(ids, r.OrderID)
-		}
-	}
-	slices.Sort(ids)
-	questions := slices.Collect(slices.Chunk(slices.Compact(ids), q.checked.o.Batch))
+	questions := slices.Collect(slices.Chunk(q.unanswered(requests), q.checked.o.Batch))
 	got, failures := make([][]Answer, len(questions)), make([]error, len(questions))
 	var asking sync.WaitGroup
 	for i, question := range questions {
 		asking.Go(func() { got[i], failures[i] = q.checked.ask(limited, question) })
 	}
 	asking.Wait()
-	answers, err := make(map[string]Answer, len(ids)), ctx.Err()
+	answers, err := map[string]Answer{}, ctx.Err()
 	for i, question := range questions {
 		if failures[i] != nil {
-			q.lastErr = failures[i]
-			err = retry.WithCauses(q.lastErr, orderclose.ErrUnavailable) // whatever it is, no order has failed //mutant:no-answer-pending
+			err = retry.WithCauses(failures[i], orderclose.ErrUnavailable) // whatever it is, no order has failed //mutant:no-answer-pending
 			continue
 		}
 		for j, id := range question {
@@ -59,17 +54,42 @@ func (q *inquiry) CloseOrders(ctx context.Context, path orderclose.Path, request
 		}
 	}
 	if ctx.Err() == nil {
-		q.storeErr = retry.Catch(func() error { return q.applyAnswers(ctx, path, requests, answers) })
+		storeErr := retry.Catch(func() error { return q.applyAnswers(ctx, path, requests, answers) })
+		if storeErr != nil {
+			return nil, q.ends(storeErr)
+		}
 	}
-	if q.storeErr != nil {
-		return nil, orderclose.ErrNoOrderAtFault
-	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lastErr = cmp.Or(err, q.lastErr)
 	return q.of(requests), err
+}
+
+// unanswered returns the ids of the orders without an answer.
+func (q *inquiry) unanswered(requests []orderclose.CloseRequest) (ids []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range requests {
+		if len(q.outcomes[r.OrderID]) == 0 {
+			ids = append(ids, r.OrderID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// ends keeps an error of the store, and returns one that ends the search.
+func (q *inquiry) ends(storeErr error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.storeErr = storeErr
+	return orderclose.ErrNoOrderAtFault
 }
 
 // applyAnswers applies the provider's answers. The error is the store's.
 func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest, answers map[string]Answer) error {
 	var paid, unpaid []orderclose.CloseRequest // unpaid: nothing keeps the order from being closed
+	var unknown []orderclose.Outcome
 	for _, r := range requests {
 		switch answers[r.OrderID] {
 		case Paid:
@@ -77,9 +97,10 @@ func (q *inquiry) applyAnswers(ctx context.Context, path orderclose.Path, reques
 		case q.checked.closes: //mutant:unpaid-answer-closes
 			unpaid = append(unpaid, r)
 		case Unknown:
-			q.outcomes[r.OrderID] = append(q.outcomes[r.OrderID], orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending})
+			unknown = append(unknown, orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.PaymentPending})
 		}
 	}
+	q.keep(unknown)
 	err := q.collect(paid, func() ([]orderclose.Outcome, error) { return q.checked.o.Store.PayOrders(ctx, paid) })
 	if err != nil {
 		return err
@@ -99,10 +120,17 @@ func (q *inquiry) collect(requests []orderclose.CloseRequest, do func() ([]order
 	if err != nil {
 		return err
 	}
-	for _, o := range done {
+	q.keep(done)
+	return nil
+}
+
+// keep keeps outcomes.
+func (q *inquiry) keep(outcomes []orderclose.Outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range outcomes {
 		q.outcomes[o.OrderID] = append(q.outcomes[o.OrderID], o)
 	}
-	return nil
 }
 
 // of returns the outcome of each request, without a verdict if its order has no answer. The

@@ -1,13 +1,12 @@
-// Package bisect calls a store of orders with batches. It halves a batch that fails, and so finds the orders that make it fail.
+// Package bisect calls a store of orders with batches. If a batch fails, a Lane splits it, and so finds the orders that make it fail.
 //
-// The closer and the compensator use Culprits, for a store over many batches, and the payment
-// check for questions to the payment provider. The HTTP handler of a service that closes orders
-// uses Bisect, for one batch.
+// The compensator has a Lane beside its turns, for pages that failed. Search closes one batch: the closer, the payment check with its questions to
+// the payment provider, and by Bisect the HTTP handler of a service that closes orders.
 //
-//	bisect.go    what a store is; Bisect, for a store whose errors tell whether an order is at fault
-//	culprits.go  Culprits: also for a store that a single order makes hang or crash
-//	search.go    the halving of a batch
-//	lane.go      Lane and Limits: the search of the compensator, beside its turns
+//	bisect.go   what a store is
+//	lane.go     Lane: the search for orders at fault
+//	search.go   Search: a batch, its Lane, and who is at fault
+//	call.go     Caller and Limits: calls within limits of time
 package bisect
 
 import (
@@ -95,7 +94,7 @@ func LimitsItself(s Store) bool {
 	return ok && l.LimitsItself()
 }
 
-// Fault is the error of an order that cannot be closed, with its cause. Culprits puts the cause into the Outcome of the order.
+// Fault is the error of an order that cannot be closed, with its cause. Search puts the cause into the Outcome of the order.
 type Fault struct {
 	Cause orderclose.FailureCause
 	Err   error
@@ -136,15 +135,10 @@ func CheckOutcomes(requests []orderclose.CloseRequest, outcomes []orderclose.Out
 	return nil
 }
 
-// Bisect closes the requests, in one batch if that succeeds. If the batch fails and
-// an order may be at fault, Bisect halves it down to the orders at fault; their
-// outcomes are Failed or Contended. So a bad order costs its batch a few
-// transactions, and the other orders are closed. An order that fails alone is at
-// fault, unless the store is a Prober whose Probe then fails too. Outcomes have the
-// order of the requests. An error is the store's own (orderclose.ErrUnavailable) or
-// ctx's: some of the requests may have been closed, and closing them again is safe.
+// Bisect closes the requests by a Search for one batch, of a store whose errors tell whether an order is at fault. An error is the store's own
+// (orderclose.ErrUnavailable) or ctx's: some of the requests may have been closed, and closing them again is safe.
 func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	outcomes, err := (&Culprits{certain: true}).Close(ctx, s, path, requests)
+	outcomes, err := (&Search{Certain: true}).Close(ctx, s, path, requests)
 	if err != nil {
 		return nil, err
 	}

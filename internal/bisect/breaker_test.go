@@ -15,7 +15,7 @@ import (
 )
 
 // A service behind a circuit breaker hangs on some orders. For any number of them the others are closed after a few batches.
-func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
+func TestSearch_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 	for _, bad := range []int{1, 3, 5, 10, 20} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 						return ctx.Err()
 					})
 				}}
-				c, rounds := &bisect.Culprits{}, 0
+				c, rounds := &bisect.Search{}, 0
 				for ; len(s.Closed()) < 200-bad && rounds < 40; rounds++ {
 					var requests []orderclose.CloseRequest
 					for i := range 200 {

@@ -3,9 +3,7 @@ package bisect
 import (
 	"context"
 	"errors"
-	"math/bits"
 	"sync"
-	"time"
 
 	"github.com/orderclose/orderclose"
 )
@@ -185,41 +183,4 @@ func split[T any](orders []T, again bool) (parts []part[T]) {
 		orders = orders[n:]
 	}
 	return parts
-}
-
-// Limits are time limits of calls, by the number of their orders. The zero value is ready to use. Limits are safe for concurrent use.
-type Limits struct {
-	mu       sync.Mutex
-	reached  time.Duration     // the limit after calls with one order that reached theirs, with no success since
-	answered time.Time         // when a call last succeeded
-	took     [32]time.Duration // by successful calls, by the binary logarithm of the number of orders
-}
-
-// leastLimit is the time limit of a call as long as nothing shows that calls take longer.
-const leastLimit = 1500 * time.Millisecond
-
-// Of returns the limit of a call with n orders: three times what calls of that size take, or leastLimit if that is longer.
-func (l *Limits) Of(n int) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	took := time.Duration(0)
-	for size := bits.Len(uint(n)); size > 0 && took == 0; size-- {
-		took = l.took[min(size, len(l.took)-1)]
-	}
-	return min(max(leastLimit, 3*took, l.reached), CallTimeout) //mutant:sweep-call-unlimited
-}
-
-// Ended takes note of a call with n orders that had the given limit. A call with one order that
-// reached it doubles the limit of the next calls, until one succeeds, unless another one has succeeded meanwhile: only single orders show that a store is slow.
-func (l *Limits) Ended(n int, limit, took time.Duration, succeeded bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch size := min(bits.Len(uint(n)), len(l.took)-1); {
-	case succeeded && l.took[size] == 0:
-		l.reached, l.answered, l.took[size] = 0, time.Now(), took
-	case succeeded:
-		l.reached, l.answered, l.took[size] = 0, time.Now(), (l.took[size]+took)/2
-	case took >= limit && n == 1 && time.Since(l.answered) >= took:
-		l.reached = max(l.reached, 2*limit)
-	}
 }

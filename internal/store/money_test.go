@@ -206,7 +206,7 @@ func TestCloseOrders_AnErrorThatIsRaisedForOneOrderIsThatOrders(t *testing.T) {
 
 func oneIsRefused(t *testing.T, s *store.Store) {
 	t.Helper()
-	out, err := new(bisect.Culprits).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
+	out, err := new(bisect.Search).Close(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}, {OrderID: "c"}})
 	expect.That(t, err == nil && out[0].Verdict == orderclose.Closed && out[1].Verdict == orderclose.Failed && out[2].Verdict == orderclose.Closed,
 		"%+v, %v; want that only b fails", out, err)
 	exec(t, s.DB(), "DROP TABLE outbox_events") // now no order can be closed
