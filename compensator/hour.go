@@ -93,7 +93,7 @@ func (t *turn) inLog(ctx context.Context, method string, f func(ctx context.Cont
 	if t.o.SweepLog == nil {
 		return nil
 	}
-	return t.calls.call(ctx, "the log's method "+method, callTimeout, func(ctx context.Context) error { return f(ctx, t.o.SweepLog) })
+	return t.calls.call(ctx, "the log's method "+method, func(ctx context.Context) error { return f(ctx, t.o.SweepLog) })
 }
 
 // unfinishedOf returns how many of the last two full periods have no finished compensation. A period before which none ran does not count.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -80,21 +80,20 @@ type lanes struct {
 	calls         *calls
 	store         Store
 	limiter, slow *rate.Limiter
-	limits        bisect.Limits
-	limitsItself  bool // the store limits the time of its calls
-	most          int  // orders per page
+	caller        bisect.Caller
+	most          int // orders per page
 	search        bisect.Lane[orderclose.Order]
 	fast          pageSize // of the fast lane; belongs to its goroutine
 
 	mu       sync.Mutex
-	retry    pageSize              // of orders that rested
-	inSlow   map[string]bool       // the ids of the orders that the slow lane has
-	rested   [2][]orderclose.Order // whose rest has ended; the second ones are not searched if the first of them fail
-	results  []tried               // of the slow lane, which no turn has noted yet
-	answers  int64                 // calls that succeeded
-	answered time.Time             // the last one; before the first one: the begin
-	pages    int                   // of the fast lane that have failed since
-	alone    int                   // orders that have failed alone since
+	retry    pageSize        // of orders that rested
+	inSlow   map[string]bool // the ids of the orders that the slow lane has
+	rested   []rested        // orders whose rest has ended
+	results  []tried         // of the slow lane, which no turn has noted yet
+	answers  int64           // calls that succeeded
+	answered time.Time       // the last one; before the first one: the begin
+	pages    int             // of the fast lane that have failed since
+	alone    int             // orders that have failed alone since
 }
 
 func newLanes(c *calls, o Options) *lanes {
@@ -104,7 +103,7 @@ func newLanes(c *calls, o Options) *lanes {
 		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second for its pages
 	}
 	l := &lanes{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), slow: rate.NewLimiter(slow, most), most: most,
-		limitsItself: bisect.LimitsItself(o.Store), fast: pageSize{orders: min(firstPage, most)}, inSlow: map[string]bool{}}
+		caller: bisect.Caller{Logger: c.logger}, fast: pageSize{orders: min(firstPage, most)}, inSlow: map[string]bool{}}
 	l.retry = l.fast
 	l.reset()
 	l.search = bisect.Lane[orderclose.Order]{Call: l.callSlow, Failed: l.failedSlow, Again: l.nextRested, Calls: l.callsAtOnce}
@@ -221,26 +220,26 @@ func (l *lanes) give(orders []orderclose.Order) bool {
 }
 
 // offer says of which orders the rest has ended. The slow lane takes them as pages.
-func (l *lanes) offer(all, skip []orderclose.Order) {
+func (l *lanes) offer(orders []rested) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rested = [2][]orderclose.Order{all, skip}
+	l.rested = orders
 }
 
-// nextRested returns the next page of orders whose rest has ended.
+// nextRested returns the next page of orders whose rest has ended: the first ones that are searched, or not, as the first one is.
 func (l *lanes) nextRested() (page []orderclose.Order, skip bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	which := 0
-	if l.answers%2 == 1 && len(l.rested[1]) > 0 || len(l.rested[0]) == 0 { // by turns
-		which = 1
-	}
-	n := min(l.size(l.retry), len(l.rested[which]))
-	page, l.rested[which] = l.rested[which][:n:n], l.rested[which][n:]
-	for _, o := range page {
-		l.inSlow[o.ID] = true
-	}
-	return page, which == 1
+	most := l.size(l.retry)
+	skip = len(l.rested) > 0 && l.rested[0].skip
+	l.rested = slices.DeleteFunc(l.rested, func(r rested) bool {
+		if r.skip != skip || len(page) == most {
+			return false
+		}
+		page, l.inSlow[r.order.ID] = append(page, r.order), true
+		return true
+	})
+	return page, skip
 }
 
 // succeeded returns how many calls have succeeded.
@@ -266,7 +265,7 @@ func (l *lanes) noted() []tried {
 
 // stop stops the slow lane, and forgets the orders that wait in it.
 func (l *lanes) stop() {
-	l.offer(nil, nil)
+	l.offer(nil)
 	forgotten := l.search.Clear()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,25 +310,11 @@ func (l *lanes) call(ctx context.Context, orders []orderclose.Order) (r tried, t
 	for i, o := range orders {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
-	limit, began := callTimeout, time.Now()
-	if !l.limitsItself {
-		limit = l.limits.Of(len(orders))
-	}
 	r.orders = orders
-	r.err = l.calls.call(ctx, closeOrders, limit, func(ctx context.Context) (err error) {
-		r.outcomes, err = l.store.CloseOrders(ctx, orderclose.PathSweep, requests)
-		return err
+	_ = l.calls.within(hangTimeout, "the store's method CloseOrders", func() error {
+		r.outcomes, took, r.err = l.caller.Close(ctx, l.store, orderclose.PathSweep, requests, l.caller.Limit(l.store, len(orders)))
+		return nil
 	})
-	if r.err == nil {
-		r.err = bisect.CheckOutcomes(requests, r.outcomes)
-	}
-	took = time.Since(began)
-	if ctx.Err() == nil && !errors.Is(r.err, orderclose.ErrNoOrderAtFault) {
-		l.limits.Ended(len(orders), limit, took, r.err == nil)
-	}
-	if p, panicked := errors.AsType[*retry.PanicError](r.err); panicked && len(orders) == 1 {
-		l.calls.logger.Error("the store panicked", "order", orders[0].ID, "err", p, "stack", p.Stack)
-	}
 	if r.err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()

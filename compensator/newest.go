@@ -37,7 +37,7 @@ func (t *turn) compareClocks(ctx context.Context) {
 	for half, w := range []overdue.Window{old, coming} {
 		var found overdue.Found
 		w.Newest, w.Rows = true, newestRows
-		err := t.calls.call(ctx, "the read of the newest orders", callTimeout, func(ctx context.Context) (err error) {
+		err := t.calls.call(ctx, "the read of the newest orders", func(ctx context.Context) (err error) {
 			found, err = t.o.Reader.ReadOverdue(ctx, w)
 			return err
 		})

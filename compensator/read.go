@@ -80,7 +80,7 @@ func (t *turn) read(ctx context.Context, r *reads, w overdue.Window, until time.
 	for {
 		var found overdue.Found
 		covers, began := r.cut(w), time.Now()
-		err := t.calls.call(ctx, "the read of overdue orders", callTimeout, func(ctx context.Context) (err error) {
+		err := t.calls.call(ctx, "the read of overdue orders", func(ctx context.Context) (err error) {
 			found, err = t.o.Reader.ReadOverdue(ctx, covers)
 			return err
 		})

@@ -93,9 +93,14 @@ func (r rests) failedWith(o orderclose.Order, alone bool, answers int64, now tim
 // maxSkipped is how often in a row an order may fail in a page that is not searched. So one that has healed closes within three rests.
 const maxSkipped = 2
 
-// ended returns the orders whose rest has ended, in the order of the ends, and forgets those that no read has found again. Pages of skip need no
-// search if their first part fails too: they have failed before.
-func (r rests) ended(now time.Time) (all, skip []orderclose.Order) {
+// rested is an order whose rest has ended. A page of orders to skip needs no search if its first part fails too: they have failed before.
+type rested struct {
+	order orderclose.Order
+	skip  bool
+}
+
+// ended returns the orders whose rest has ended, in the order of the ends, and forgets those that no read has found again.
+func (r rests) ended(now time.Time) (orders []rested) {
 	var ended []rest
 	for id, e := range r {
 		switch {
@@ -107,11 +112,7 @@ func (r rests) ended(now time.Time) (all, skip []orderclose.Order) {
 	}
 	slices.SortFunc(ended, func(a, b rest) int { return cmp.Or(a.ends.Compare(b.ends), cmp.Compare(a.order.ID, b.order.ID)) })
 	for _, e := range ended {
-		if e.failed && e.skipped < maxSkipped { //mutant:skipped-for-ever
-			skip = append(skip, e.order)
-		} else {
-			all = append(all, e.order)
-		}
+		orders = append(orders, rested{e.order, e.failed && e.skipped < maxSkipped}) //mutant:skipped-for-ever
 	}
-	return all, skip
+	return orders
 }

@@ -69,7 +69,7 @@ func (t *turn) run(ctx context.Context) error {
 func (t *turn) begin(ctx context.Context) error {
 	var b overdue.Begin
 	at := time.Now().Add(t.ahead + Grace) // after the cutoff. If a clock was set, the next pass finds the orders between
-	err := t.calls.call(ctx, "the read of the clock and the pauses", callTimeout, func(ctx context.Context) (err error) {
+	err := t.calls.call(ctx, "the read of the clock and the pauses", func(ctx context.Context) (err error) {
 		b, err = t.o.Reader.BeginTurn(ctx, at)
 		return err
 	})
@@ -175,9 +175,9 @@ func (t *turn) closeOlder(ctx context.Context) error {
 // startSlowLane lets the slow lane take the orders whose rest has ended, also after this turn.
 func (t *turn) startSlowLane(ctx context.Context) {
 	t.takeNotes(ctx)
-	all, skip := t.rests.ended(time.Now())
-	inLane := func(o orderclose.Order) bool { return t.lanes.has(o.ID) }
-	t.lanes.offer(slices.DeleteFunc(t.unpaused(all), inLane), slices.DeleteFunc(t.unpaused(skip), inLane)) //mutant:no-retries
+	t.lanes.offer(slices.DeleteFunc(t.rests.ended(time.Now()), func(r rested) bool { //mutant:no-retries
+		return t.paused.category(r.order) || t.lanes.has(r.order.ID)
+	}))
 	t.lanes.search.Start(ctx)
 }
 

@@ -38,7 +38,7 @@ func (c *Caller) Close(ctx context.Context, s Store, path orderclose.Path, reque
 	outcomes []orderclose.Outcome, took time.Duration, err error,
 ) {
 	began := time.Now()
-	err = within(ctx, limit, func(ctx context.Context) (err error) {
+	err = Within(ctx, limit, func(ctx context.Context) (err error) {
 		outcomes, err = s.CloseOrders(ctx, path, requests)
 		return err
 	})
@@ -53,8 +53,9 @@ func (c *Caller) Close(ctx context.Context, s Store, path orderclose.Path, reque
 	return outcomes, took, err
 }
 
-// within calls f with a limit of time, and turns a panic into an error.
-func within(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+// Within calls f with a limit of time, and turns a panic into an error. If f does not answer within the limit, the error wraps
+// orderclose.ErrUnavailable.
+func Within(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit) //mutant:endless-close-call
 	defer cancel()
 	err := retry.Catch(func() error { return f(limited) })

@@ -237,7 +237,7 @@ func (b *batch) failedAlone(ctx context.Context, f loneFailure) error {
 		b.decide(f.order, orderclose.Contended, f.err)
 		return nil
 	}
-	broken := within(ctx, b.limit(), func(ctx context.Context) error { return Probe(ctx, b.store) })
+	broken := Within(ctx, b.limit(), func(ctx context.Context) error { return Probe(ctx, b.store) })
 	switch {
 	case broken == nil:
 		b.search.answer()
