@@ -7,8 +7,8 @@ MODULES := dev/bench dev/bench/peers deploy/consoletest deploy/grafana deploy/ku
 .DEFAULT_GOAL := help
 # Without data for a debugger, everything compiles in 87 % of the time (250 s of CPU became 221 s).
 # Targets with the same flags share what is compiled. A program for users is built without them.
-demo serve unit test test-all race test-ops test-upgrade test-old-servers race-payments test-console modules chaos mutants without vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
-.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-kafkas test-old-servers race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules without rooms lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
+demo serve unit test test-all race test-ops test-upgrade test-old-servers race-payments test-console modules chaos mutants vet staticcheck: export GOFLAGS := $(strip $(GOFLAGS) -gcflags=all=-dwarf=false)
+.PHONY: help demo serve unit test test-all race test-ops test-upgrade test-kafkas test-old-servers race-payments test-console unit chaos chaos-real test-power mutants kubetest bench-relay bench-idle bench-close bench-outbox bench-sweep bench-peers dashboards modules lint gofmt vet staticcheck advisories up down build release release-check release-tools clean runbook-url module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test-changed: ## the steps of test-all whose code has changed since the last one
 # thirty random worlds. Programs on real servers are built
 # without the detector. -cpu 1: it crashes if two goroutines of a bubble of testing/synctest run timers at the same time
 # (seen with Go 1.26). It finds races nevertheless, because it compares the order of events, not their times.
-RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./rooms/... ./internal/backlog ./internal/control ./internal/kafka/... ./internal/ops ./internal/partition ./internal/reminders ./internal/retry ./internal/send
+RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/backlog ./internal/control ./internal/kafka/... ./internal/ops ./internal/partition ./internal/reminders ./internal/retry ./internal/send ./webhook
 
 race: ## the race detector on the packages without servers, and on thirty random worlds
 	deploy/native/install.sh gcc
@@ -70,12 +70,6 @@ test-console: ## the web console in a real browser, which it installs: pages, ac
 
 modules: ## the tests of the modules of their own: benchmarks, dashboards, Kubernetes, releases, example, payment providers, alerts to people, tracing; not test-console
 	@for m in $(filter-out deploy/consoletest,$(MODULES)); do echo "go test $$m" && (cd $$m && go test -timeout 30m ./...) || failed="$$failed $$m"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
-
-without: ## builds and vets everything without each room, or without one (ROOM=webhook); a minute each
-	go run ./internal/testkit/without -modules "$(MODULES)" $(ROOM)
-
-rooms: ## what each room has: lines, roles, keys of topics.yaml
-	@go run ./internal/testkit/without -list
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
@@ -164,7 +158,7 @@ clean: ## remove what make build and make release have made
 
 runbook-url: ## where your runbook is, for the links of alerts and dashboards (of the console: ORDERCLOSE_RUNBOOK_URL): URL=https://wiki.example/orderclose/runbook
 	@case "$(URL)" in https://*|http://*) ;; *) echo "name the page: make runbook-url URL=https://wiki.example/orderclose/runbook" >&2; exit 2;; esac
-	@URL='$(URL)' perl -pi -e 's|(runbook_url: (&\S+ )?)\S*#|$$1$$ENV{URL}#|' rooms/*/*.rules.yml rooms/*/*.test.yml deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml
+	@URL='$(URL)' perl -pi -e 's|(runbook_url: (&\S+ )?)\S*#|$$1$$ENV{URL}#|' deploy/alerts/*.test.yml deploy/helm/orderclose/alerts/*.rules.yml deploy/helm/orderclose/alerts/*/*.rules.yml
 	@URL='$(URL)' perl -pi -e 's|^(const runbookURL = ").*"|$$1$$ENV{URL}"|' deploy/grafana/json.go && cd deploy/grafana && go run .
 
 module: ## change the module's path, in a fork: MODULE=example.com/shop/orderclose

@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/rights"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // documents returns the text of each Markdown file, by its path.
@@ -95,12 +94,12 @@ func TestDocuments_CommandsAreThoseOfTheProgram(t *testing.T) {
 		path := "`" + strings.TrimPrefix(c.CommandPath(), "orderclose ") + "`"
 		expect.That(t, c.Hidden || c.HasSubCommands() || strings.Contains(page, path), "docs/production.md does not name %s", path)
 	}
-	named(cli.Root(rooms.All()))
+	named(cli.Root())
 }
 
 // The tables of ACLs and privileges are those of package rights. UPDATE_GOLDEN=1 writes them.
 func TestDocuments_TablesOfAccessAreGenerated(t *testing.T) {
-	all, core := must.Get(rights.All("."))(t), must.Get(rights.Core("."))(t)
+	all := must.Get(rights.Read("."))(t)
 	condition := regexp.MustCompile("^(only|not) [A-Z][A-Za-z]+( and PostgreSQL)?")
 	// table has a row for each part. The right of a row is its last field before why, and the field before it is the name.
 	table := func(rows [][]string, right int) (text string) {
@@ -125,7 +124,7 @@ func TestDocuments_TablesOfAccessAreGenerated(t *testing.T) {
 	}
 	// What docs/mapping.md gives one user for all parts.
 	own := map[string]string{"orders": "SELECT, UPDATE", "order_items": "SELECT, UPDATE", "stock": "SELECT, UPDATE"}
-	for _, g := range core.Grants() {
+	for _, g := range all.Grants() {
 		for _, p := range g.Privileges {
 			expect.That(t, strings.Contains(cmp.Or(own[g.Table], "SELECT, INSERT, UPDATE, DELETE"), p), "docs/mapping.md gives no %s on %s", p, g.Table)
 		}

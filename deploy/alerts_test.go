@@ -26,10 +26,8 @@ import (
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // decode decodes a YAML file strictly: a key without a field in into is an error.
@@ -316,11 +314,8 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 // described returns the names of all metrics that processes with all roles register, including those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
-	names, environment := map[string]bool{}, map[string]string{}
+	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, play := range must.Get(rights.All(".."))(t).Play {
-		maps.Copy(environment, play.Environment)
-	}
 	run := func(sections string, roles ...pipeline.Role) {
 		synctest.Test(t, func(t *testing.T) {
 			taken, descs := prometheus.NewRegistry(), make(chan *prometheus.Desc, 10_000)
@@ -329,10 +324,10 @@ func described(t *testing.T) map[string]bool {
 			c := must.Get(servers.Connect("all"))(t)
 			defer c.Close()
 			topics := append(must.Get(os.ReadFile("../topics.yaml"))(t), sections...)
-			cfg := must.Get(pipeline.Parse("topics.yaml", topics, rooms.All()...))(t)
+			cfg := must.Get(pipeline.Parse("topics.yaml", topics))(t)
 			app := must.Get(pipeline.New(pipeline.Options{
-				Config: cfg, Connections: c, Registerer: taken, Rooms: rooms.All(),
-				Environment: pipeline.Environment{Others: environment},
+				Config: cfg, Connections: c, Registerer: taken,
+				Secrets: pipeline.Secrets{Webhook: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}},
 			}))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel() // the metrics are registered before the roles begin
@@ -344,26 +339,8 @@ func described(t *testing.T) map[string]bool {
 			}
 		})
 	}
-	beside, sections := pipeline.AllRoles(), "\n"
-	for _, r := range rooms.All() {
-		sample := ""
-		if r.Settings != nil {
-			sample = "\n" + r.Settings.Sample() + "\n"
-		}
-		apart := false
-		for _, role := range r.Roles {
-			if r.TakesEvents != nil { // it does not run beside all others
-				apart = true
-				run(sample, pipeline.Role(role.Name))
-				continue
-			}
-			beside = append(beside, pipeline.Role(role.Name))
-		}
-		if !apart {
-			sections += sample
-		}
-	}
-	run(sections, beside...)
+	run("\n", pipeline.AllRoles()...)
+	run("\nwebhook: {url: https://shop.example/events}\n", pipeline.Webhook)
 	return names
 }
 

@@ -3,7 +3,6 @@ package deploy
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -18,12 +17,10 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
-// The chart knows the keys of topics.yaml, the variables and the roles from the program, also those of rooms. In its schema a person
-// writes all other values, in values.yaml all but the roles of rooms. These tests write the rest with UPDATE_GOLDEN=1.
+// The chart knows the keys of topics.yaml, the variables and the roles from the program. In its schema a person writes all other values. These tests
+// write the rest with UPDATE_GOLDEN=1.
 
 // follows compares a file of the chart with what the program gives, or writes it.
 func follows(t *testing.T, name, want string) {
@@ -70,7 +67,7 @@ func TestChartFollows_Schema(t *testing.T) {
 	at("properties", "env")["properties"], at("properties", "console", "properties", "env")["properties"] = env, console
 
 	roles := map[string]any{}
-	for _, name := range append(room.Names(pipeline.Roles(rooms.All())), "payments") {
+	for _, name := range append(pipeline.RoleNames(), "payments") {
 		roles[name] = map[string]any{"$ref": "#/definitions/role"}
 	}
 	roles[string(pipeline.Sweeper)] = map[string]any{"$ref": "#/definitions/sweeper"}
@@ -91,66 +88,6 @@ func topicsSchema(t *testing.T) (s map[string]any) {
 	t.Helper()
 	must.Do(t, json.Unmarshal(must.Get(os.ReadFile("../topics.schema.json"))(t), &s))
 	return s
-}
-
-// roleDefaults are those of the roles of rooms. Each is small, and a shop that needs it enables it.
-const roleDefaults = `    enabled: false
-    replicas: 2
-    secrets: {}
-    resources:
-      requests: {cpu: 50m, memory: 64Mi}
-      limits: {memory: 256Mi}
-`
-
-// beginRooms is the line before the roles of rooms in values.yaml, and endRooms the beginning of the line after them.
-const beginRooms, endRooms = "  # Of rooms. UPDATE_GOLDEN=1 go test ./deploy -run ChartFollows writes them.\n", "\n# The web console."
-
-func TestChartFollows_Roles(t *testing.T) {
-	values := string(must.Get(os.ReadFile("helm/orderclose/values.yaml"))(t))
-	before, _, begins := strings.Cut(values, beginRooms)
-	_, after, ends := strings.Cut(values, endRooms)
-	must.That(t, begins && ends, "values.yaml has no place for the roles of rooms")
-	text := before + beginRooms
-	// templates/_rooms.tpl says what the templates must know of these roles. A room with variables of its own calls a service.
-	tpl := "{{/* Generated from the rooms: UPDATE_GOLDEN=1 go test ./deploy -run ChartFollows. The roles, and what they need. */}}\n" +
-		"{{- define \"orderclose.rooms\" -}}\n"
-	for _, r := range rooms.All() {
-		for _, role := range r.Roles {
-			for line := range strings.Lines(role.Help) {
-				text += "  # " + line
-			}
-			text += "  " + role.Name + ":\n" + roleDefaults
-			needs := chartRole{Kafka: role.Kafka, Servers: []string{}, Required: []string{}, Secrets: []string{}, URLs: []string{}}
-			if role.Database {
-				needs.Servers = append(needs.Servers, "database")
-			}
-			if len(r.Variables) > 0 {
-				needs.Servers = append(needs.Servers, "services")
-			}
-			if role.Variables != nil {
-				needs.Required = append(needs.Required, role.Variables(config.Default())...)
-			}
-			for _, name := range r.Variables {
-				if strings.HasSuffix(name, "_URL") {
-					needs.URLs = append(needs.URLs, name)
-				} else {
-					needs.Secrets = append(needs.Secrets, name)
-				}
-			}
-			tpl += fmt.Sprintf("%s: %s\n", role.Name, must.Get(json.Marshal(needs))(t))
-		}
-	}
-	follows(t, "values.yaml", text+endRooms+after)
-	follows(t, "templates/_rooms.tpl", tpl+"{{- end }}\n")
-}
-
-// chartRole is what the chart knows of the role of a room.
-type chartRole struct {
-	Kafka    bool     `json:"kafka"`    // it cannot work without, and joins consumer groups
-	Servers  []string `json:"servers"`  // besides Kafka
-	Required []string `json:"required"` // variables
-	Secrets  []string `json:"secrets"`  // variables
-	URLs     []string `json:"urls"`     // variables
 }
 
 // A duration that the program accepts passes the schema, and usual mistakes do not.
@@ -177,7 +114,6 @@ func knownVariables(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	lookup := func(name string) (string, bool) { known[name] = true; return "", false }
 	must.Get(environ.Read(lookup))(t)
-	must.Get(environ.Read(lookup, room.Variables(rooms.All())...))(t)
 	must.Get(environ.ReadConsole(lookup))(t)
 	return known
 }

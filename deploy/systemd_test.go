@@ -19,8 +19,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // units are the units of systemd: that of a part, of the set-up, and of payments.
@@ -52,7 +50,7 @@ func requiredVariables(t *testing.T, args []string) []string {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "/etc/orderclose/topics.yaml", "../topics.yaml")
 	}
-	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none, Rooms: rooms.All()}, args)
+	code := cli.Main(ctx, cli.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, LookupEnv: none}, args)
 	var names []string
 	for _, m := range notSet.FindAllStringSubmatch(errs.String(), -1) {
 		names = append(names, m[1])
@@ -65,20 +63,14 @@ func requiredVariables(t *testing.T, args []string) []string {
 // these variables; payments, a module of its own, needs a database and a secret.
 func TestSystemd_UnitsRunWithWhatTheyNeed(t *testing.T) {
 	known, roles := knownVariables(t), []string{"all"}
-	for _, r := range append(pipeline.AllRoles(), pipeline.Console) {
+	for _, r := range append(pipeline.AllRoles(), pipeline.Console, pipeline.Webhook) {
 		roles = append(roles, string(r))
-	}
-	for _, r := range rooms.All() {
-		roles = append(roles, room.Names(r.Roles)...)
 	}
 	folders := []string{"secrets", "secrets", "payments-secrets"}
 	for i, instances := range [][]string{roles, {""}, nil} {
 		name, u := units[i], unit(t, units[i])
 		expect.Same(t, u["LoadCredential"], []string{"secret:/etc/orderclose/" + folders[i]}, "the secrets of %s", name)
-		given := map[string]bool{environ.EnvBrokers: true} // in the environment file
-		for _, variable := range room.Variables(rooms.All()) {
-			given[variable] = true
-		}
+		given := map[string]bool{environ.EnvBrokers: true, environ.EnvWebhookSecret: true} // in the environment file
 		for _, e := range u["Environment"] {
 			variable, file, _ := strings.Cut(e, "=")
 			if variable != environ.EnvInstance {

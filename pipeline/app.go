@@ -16,7 +16,7 @@
 //
 //	options.go      what a program chooses, and Connections
 //	app.go          New, Run, and what runs beside the roles
-//	roles.go        the list of roles, the roles relay, closer and outbox, and what rooms get
+//	roles.go        the list of roles, the roles relay, closer, outbox and webhook
 //	life.go         how Run begins and ends, Close, Ready and WaitReady
 //	await.go        what a role waits for, and a stage whose topic does not exist yet
 //	clock.go        the clocks of brokers and database, and what the brokers cannot do
@@ -53,14 +53,12 @@ import (
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/reload"
 	"github.com/orderclose/orderclose/internal/topics"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles of AllRoles. Any number of processes may run each of them. The other roles are Console and those of
-// Options.Rooms.
+// The roles of AllRoles. Any number of processes may run each of them.
 const (
 	Relay       Role = "relay"       // moves records through the delay topics to the close topic
 	Closer      Role = "closer"      // closes the orders of the close topic
@@ -72,8 +70,12 @@ const (
 // other role may run beside it, but Console. See docs/sweeper.md.
 const Sweeper Role = "sweeper"
 
-// AllRoles returns the roles of a pipeline: Relay, Closer, Compensator and Outbox. Console, which people open, and the
-// roles of Options.Rooms are not among them. The order of the roles has no meaning.
+// Webhook posts each event to the URL in topics.yaml, for those who have no Kafka. Any number of processes may run it, beside Sweeper or
+// Compensator. See docs/webhook.md.
+const Webhook Role = "webhook"
+
+// AllRoles returns the roles of a pipeline: Relay, Closer, Compensator and Outbox. Console, which people open, Sweeper and
+// Webhook are not among them. The order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
 // App runs roles, once. Make it with New.
@@ -135,7 +137,6 @@ func New(o Options) (*App, error) {
 		a.conns.Kafka.NameInstance(o.Instance)
 	}
 	if db := a.conns.Store; db != nil {
-		db.UseTables(room.Tables(o.Rooms, o.Config)...)
 		if o.Store != nil && o.Config.Orders == nil {
 			db.UseOwnStore()
 		}
@@ -174,8 +175,7 @@ func (a *App) CreateTopics(ctx context.Context) error {
 }
 
 // CreateTables creates the tables of the pipeline in the database, or brings them up to date:
-// outboxes, receipts, pauses and the like, and those of Options.Rooms whose keys are in topics.yaml. It also creates the reference
-// tables of orders, unless topics.yaml maps orders to tables of the shop, or Options.Store is set. Several processes may call it at
+// outboxes, receipts, pauses and the like. It also creates the reference tables of orders, unless topics.yaml maps orders to tables of the shop, or Options.Store is set. Several processes may call it at
 // once. It returns an error if the database does not answer or refuses a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {
@@ -264,10 +264,10 @@ func (a *App) watches(roles []Role) []watch {
 	has := func(role Role) bool { return slices.Contains(roles, role) }
 	kafka, sweeps, closes := a.conns.Kafka != nil, has(Compensator), has(Compensator) || has(Closer)
 	return []watch{
-		{kafka && slices.ContainsFunc(roles, a.requiresKafka), a.guard},
+		{kafka && slices.ContainsFunc(roles, requiresKafka), a.guard},
 		{kafka && (has(Relay) || closes), a.keepClock},
 		{has(Relay) || has(Outbox) || closes, a.watchSkews},
-		{kafka && slices.ContainsFunc(roles, a.usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
+		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {
 			letters := deadletters.NewFollower(a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger)
@@ -284,7 +284,7 @@ func (a *App) watches(roles []Role) []watch {
 // part is a role that is ready to run.
 type part struct {
 	role  Role
-	needs []room.Need
+	needs []need
 	run   func(ctx context.Context) error
 }
 
@@ -324,26 +324,17 @@ func (a *App) database() string {
 }
 
 func (a *App) build(name Role) (part, error) {
-	role, known := a.role(name)
+	role, known := requirements(name)
 	switch {
 	case !known:
-		return part{}, fmt.Errorf("unknown role; the roles are %v", room.Names(Roles(a.o.Rooms)))
+		return part{}, fmt.Errorf("unknown role; the roles are %v", RoleNames())
 	case a.conns.Kafka == nil && role.Kafka:
 		return part{}, errNoBrokers
 	case a.conns.Store == nil && role.Database:
 		return part{}, errNoDatabase
-	case role.New == nil:
-		return map[Role]func() (part, error){
-			Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox, Console: a.buildConsole,
-		}[name]()
 	}
-	runner, err := role.New(a.host())
-	if err != nil {
-		return part{}, err
-	}
-	p := part{name, runner.Needs, runner.Run}
-	if role.Kafka {
-		p.needs = append([]room.Need{a.needKafka()}, p.needs...)
-	}
-	return p, nil
+	return map[Role]func() (part, error){
+		Relay: a.buildRelay, Closer: a.buildCloser, Compensator: a.buildCompensator, Outbox: a.buildOutbox, Webhook: a.buildWebhook,
+		Console: a.buildConsole,
+	}[name]()
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/room"
 )
 
 // checkTimeout bounds one check of a server.
@@ -18,14 +17,21 @@ const checkTimeout = 10 * time.Second
 // warnInterval is the interval at which the log repeats a warning.
 const warnInterval = 30 * time.Second
 
-func (a *App) needKafka() room.Need {
-	return room.Need{Name: "kafka", Check: func(ctx context.Context) error { return a.conns.Kafka.Ping(ctx) }}
+// need is what a role waits for before it runs. check returns nil when it is there. It is repeated until then, and
+// /-/ready shows name and its error.
+type need struct {
+	name  string
+	check func(ctx context.Context) error
+}
+
+func (a *App) needKafka() need {
+	return need{name: "kafka", check: func(ctx context.Context) error { return a.conns.Kafka.Ping(ctx) }}
 }
 
 // needTopic is for a topic without which a part cannot start. A part uses every other
 // topic as soon as the topic exists; see topicWaiter.
-func (a *App) needTopic(topic string) room.Need {
-	return room.Need{Name: "topic " + topic, Check: func(ctx context.Context) error { return a.exists(ctx, topic) }}
+func (a *App) needTopic(topic string) need {
+	return need{name: "topic " + topic, check: func(ctx context.Context) error { return a.exists(ctx, topic) }}
 }
 
 // errNoTopic is the error for a topic that does not exist, with a hint.
@@ -40,12 +46,12 @@ func (a *App) exists(ctx context.Context, topic string) error {
 	return err
 }
 
-func (a *App) needDatabase() room.Need { return room.Need{Name: "database", Check: a.checkSchema} }
+func (a *App) needDatabase() need { return need{name: "database", check: a.checkSchema} }
 
 // needOrders is for parts that read the orders' tables. The outbox does not: its database user
 // needs no privilege on them.
-func (a *App) needOrders() room.Need {
-	return room.Need{Name: "tables of orders", Check: func(ctx context.Context) error {
+func (a *App) needOrders() need {
+	return need{name: "tables of orders", check: func(ctx context.Context) error {
 		err := a.checkOrders(ctx)
 		if err == nil && a.closesInDatabase() {
 			err = a.conns.Store.NotReadOnly(ctx)
@@ -90,24 +96,24 @@ func (a *App) checkSchema(ctx context.Context) error {
 // ends. Meanwhile missing, which /-/ready shows, has the error, and the log repeats it every 30 s,
 // with warning as the message. pause is the shortest time between two checks. Also a refused password,
 // a missing privilege, an old schema or an unknown host may be right a moment later.
-func (a *App) await(ctx context.Context, n room.Need, missing *reasons, warning string, pause time.Duration) error {
+func (a *App) await(ctx context.Context, n need, missing *reasons, warning string, pause time.Duration) error {
 	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
-		err := n.Check(limited)
+		err := n.check(limited)
 		cancel()
 		if err == nil {
-			missing.remove(n.Name)
+			missing.remove(n.name)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		missing.add(n.Name, err.Error())
+		missing.add(n.name, err.Error())
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
-			a.o.Logger.Warn(warning, "name", n.Name, "err", err)
+			a.o.Logger.Warn(warning, "name", n.name, "err", err)
 		}
 		if !retry.Sleep(ctx, max(pauses.NextBackOff(), pause)) {
 			return ctx.Err()
@@ -130,7 +136,7 @@ type topicWaiter struct {
 // Until then /-/ready shows a hint.
 func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	exists := k.app.needTopic(topic)
-	defer k.app.ready.hints.remove(exists.Name)
+	defer k.app.ready.hints.remove(exists.name)
 	if k.app.await(ctx, exists, &k.app.ready.hints, "not serving a topic yet, serving all others", topicPollInterval) != nil {
 		return nil
 	}

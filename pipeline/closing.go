@@ -17,14 +17,13 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/metrics"
-	"github.com/orderclose/orderclose/room"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so
 // that they share what is known about the service behind it.
 type closeMethod struct {
 	store    closer.Store
-	needs    []room.Need
+	needs    []need
 	maxBatch int              // the largest useful batch; 0: the closer's default
 	provider payment.Provider // is asked or cancels before a close; nil: none
 }
@@ -56,7 +55,7 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	case a.conns.Store == nil:
 		err = errNoDatabase
 	default:
-		method = closeMethod{store: a.conns.Store, needs: []room.Need{a.needDatabase(), a.needOrders()}}
+		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase(), a.needOrders()}}
 	}
 	if err == nil && (a.o.Payment != nil || c.AsksPayment()) {
 		method, err = a.withPayment(method, c.Payment)

@@ -21,7 +21,6 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/room"
 )
 
 // buildCompensator does not require Kafka: the loop works without it.
@@ -30,7 +29,7 @@ func (a *App) buildCompensator() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	var needs []room.Need
+	var needs []need
 	if a.conns.Store != nil {
 		needs = append(needs, a.needDatabase())
 	}
@@ -282,11 +281,8 @@ func (a *App) sweepAlone(roles []Role) ([]Role, error) {
 	if i < 0 {
 		return roles, nil
 	}
-	if slices.ContainsFunc(roles, func(r Role) bool {
-		of, _ := a.role(r)
-		return r != Sweeper && r != Console && (of.New == nil || of.Kafka)
-	}) {
-		return nil, errors.New("the role sweeper closes all orders by itself: run no other role beside it but console, and those of rooms that need no Kafka")
+	if slices.ContainsFunc(roles, func(r Role) bool { return r != Sweeper && r != Console && r != Webhook }) {
+		return nil, errors.New("the role sweeper closes all orders by itself: run no other role beside it but console and webhook")
 	}
 	if a.conns.Kafka != nil {
 		return nil, errors.New("the role sweeper does not use Kafka: name no brokers, or run the roles of the pipeline")
@@ -315,7 +311,7 @@ func (a *App) dropOutbox(ctx context.Context) {
 		return
 	}
 	boxes := []wire.Outbox{wire.ScheduleOutbox}
-	if room.TakerOfEvents(a.o.Rooms, a.o.Config) == "" { //mutant:unsent-events-dropped
+	if a.o.Config.Webhook.URL == "" { //mutant:unsent-events-dropped
 		boxes = append(boxes, wire.EventOutbox)
 	}
 	for retry.Sleep(ctx, dropInterval) {

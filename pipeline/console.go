@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Console is the role that serves the web console. It shows what it finds, whichever servers answer,
@@ -18,17 +17,16 @@ type Host struct {
 	Config       func() *Config // the configuration in effect
 	ConfigBroken func() error   // returns the error of the present TopicsFile; nil: the App has no TopicsFile
 	Connections  Connections
-	OwnStore     bool        // orders are closed by Options.Store, and not in the database of Connections
-	Rooms        []room.Room // of the App
+	OwnStore     bool // orders are closed by Options.Store, and not in the database of Connections
 	Logger       *slog.Logger
 	Life         context.Context // of the App: it ends with Close
 }
 
 // Host returns what the App has, whether it runs or not. App.Close closes the Connections, unless Options.Connections gave them.
 func (a *App) Host() Host {
-	host := Host{Config: a.config, Connections: a.conns, Rooms: a.o.Rooms, OwnStore: a.o.Store != nil, Logger: a.o.Logger, Life: a.life}
+	host := Host{Config: a.config, Connections: a.conns, OwnStore: a.o.Store != nil, Logger: a.o.Logger, Life: a.life}
 	if a.o.TopicsFile != "" {
-		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.sections()...); return err }
+		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.read()...); return err }
 	}
 	return host
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/room"
 )
 
 // ErrClosed is the error of Run and WaitReady, and of eventreader.Read, of an App that was closed.
@@ -40,7 +39,7 @@ func (a *App) beginRun(stop func()) error {
 // checkRoles returns an error if no role is named, or one of them twice.
 func (a *App) checkRoles(roles []Role) error {
 	if len(roles) == 0 {
-		return fmt.Errorf("pipeline: Run needs a role: %v", room.Names(Roles(a.o.Rooms)))
+		return fmt.Errorf("pipeline: Run needs a role: %v", RoleNames())
 	}
 	for i, role := range roles {
 		if slices.Contains(roles[:i], role) {
@@ -60,7 +59,7 @@ func (a *App) buildParts(roles []Role) ([]part, error) {
 		}
 		parts[i] = p
 		for _, need := range p.needs {
-			a.ready.waiting.add(need.Name, "not checked yet")
+			a.ready.waiting.add(need.name, "not checked yet")
 		}
 	}
 	a.ready.waiting.remove(needRun)

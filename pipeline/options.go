@@ -24,7 +24,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/reload"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
@@ -39,7 +38,7 @@ import (
 type Config = config.Config
 
 // Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is required by closer.http.url; Payment,
-// a []string, by closer.payment.url. Each secret is whsec_ and 24 to 64 bytes in base64. A request has a signature by each secret of its list, so
+// a []string, by closer.payment.url; Webhook, a []string, by the role Webhook. Each secret is whsec_ and 24 to 64 bytes in base64. A request has a signature by each secret of its list, so
 // that a secret can be replaced. Printing or logging Secrets hides them.
 type Secrets = environ.Secrets
 
@@ -47,24 +46,18 @@ type Secrets = environ.Secrets
 // was added or removed. If Live is true, the change takes effect now; otherwise when the program starts again. String describes it in one line.
 type Change = reload.Change
 
-// Load reads a topics.yaml, with the keys of the rooms of a program: pass the same as in Options.Rooms. The error names each mistake
-// with its line, such as the key of a room that the program does not have; room.Others skips such keys, and room.WithoutKafka
-// lets a file of a program with the role Sweeper alone leave the buckets out.
-func Load(file string, rooms ...room.Room) (*Config, error) {
-	return config.Load(file, room.Sections(rooms)...)
-}
+// Load reads a topics.yaml. The error names each mistake with its line.
+func Load(file string) (*Config, error) { return config.Load(file) }
 
 // Parse is like Load for the content of a topics.yaml. file is its name in errors.
-func Parse(file string, data []byte, rooms ...room.Room) (*Config, error) {
-	return config.Parse(file, data, room.Sections(rooms)...)
-}
+func Parse(file string, data []byte) (*Config, error) { return config.Parse(file, data) }
 
 // Options configure an App. TopicsFile or Config is required. The roles need:
 //
 //   - Kafka: every role except Compensator and Console; Sweeper works only without it
 //   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
 //     unless Store or a service (topics.yaml: closer.http.url) closes orders
-//   - Rooms: the roles of rooms, which say what else they need
+//   - Secrets.Webhook: the role Webhook, which needs the database too
 //   - Console: the role Console
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
@@ -95,11 +88,6 @@ type Options struct {
 	// Payment is asked before an order is closed: the customer may have paid meanwhile. A payment.Canceler cancels the order's payments before the
 	// close. Payment replaces closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store is one.
 	Payment payment.Provider
-
-	// Rooms are the parts beside the pipeline that the program chooses, such as release.Room, with roles of
-	// their own. Environment is what FromEnvironment has read for them.
-	Rooms       []room.Room
-	Environment Environment
 
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. Nobody serves the partition of the loop until the process exits. The
 	// process should exit and be restarted by its supervisor; the next process repeats the work that was not committed. OnHang may be called from
@@ -144,7 +132,7 @@ func (o *Options) complete() (err error) {
 		return errors.New("pipeline: Options.Watch needs TopicsFile")
 	}
 	if o.Config == nil {
-		if o.Config, err = config.Load(o.TopicsFile, o.sections()...); err != nil {
+		if o.Config, err = config.Load(o.TopicsFile, o.read()...); err != nil {
 			return err
 		}
 	}
@@ -173,13 +161,12 @@ func (o *Options) complete() (err error) {
 	return nil
 }
 
-// sections returns those of topics.yaml that an App reads. Without Kafka, the file need not list the buckets.
-func (o *Options) sections() []config.AnySection {
-	all := room.Sections(o.Rooms)
+// read says how an App reads topics.yaml. Without Kafka, the file need not list the buckets.
+func (o *Options) read() []config.Option {
 	if len(o.Servers.Brokers) == 0 && o.Connections.Kafka == nil {
-		all = append(all, config.WithoutKafka())
+		return []config.Option{config.WithoutKafka}
 	}
-	return all
+	return nil
 }
 
 // SASL says who this process is at Kafka. Package producer has the mechanisms, such as producer.SASLScramSHA512. Its fields:
@@ -212,13 +199,10 @@ type Servers struct {
 	RedisTLS *tls.Config
 }
 
-// Environment is what environment variables say. FromEnvironment makes it. Printing it hides all secrets.
-type Environment = environ.Servers
-
 // FromEnvironment returns Options with the servers, secrets and services that the environment variables of the command orderclose name
-// (ORDERCLOSE_KAFKA_BROKERS, …), and those of rooms. The error names each variable with an invalid value, and shows no value.
-func FromEnvironment(rooms ...room.Room) (Options, error) {
-	s, err := environ.Read(os.LookupEnv, environ.Variables(room.Variables(rooms)...)...)
+// (ORDERCLOSE_KAFKA_BROKERS, …). The error names each variable with an invalid value, and shows no value.
+func FromEnvironment() (Options, error) {
+	s, err := environ.Read(os.LookupEnv)
 	if err != nil {
 		return Options{}, err
 	}
@@ -226,7 +210,7 @@ func FromEnvironment(rooms ...room.Room) (Options, error) {
 		Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: s.Kafka.SASL,
 		DSN: s.DSN, DatabaseTLS: s.DatabaseTLS, RedisURL: s.RedisURL, RedisTLS: s.RedisTLS,
 	}
-	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets, Environment: s}, nil
+	return Options{Servers: servers, Instance: s.Instance, Secrets: s.Secrets}, nil
 }
 
 // Connections are clients of the servers. A server that is not named has a nil client. New makes them of Options.Servers, App.Host returns

@@ -81,7 +81,7 @@ func TestPauses_OfTheDatabaseHoldForAService(t *testing.T) {
 		expect.Equal(t, verdicts, "a closed; b closed; c closed; d closed; ", "verdicts after the pauses")
 	}
 	method := must.Get(s.app.closeMethodOnce())(t)
-	expect.That(t, len(method.needs) == 1 && method.needs[0].Name == "database", "the closer waits for %v", method.needs)
+	expect.That(t, len(method.needs) == 1 && method.needs[0].name == "database", "the closer waits for %v", method.needs)
 	own := &App{o: Options{Store: ownStore{}}, conns: s.app.conns}
 	expect.That(t, !s.app.searched() && !own.searched(), "a closer settles the records of paused orders that no compensator may find")
 }

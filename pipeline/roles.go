@@ -9,22 +9,38 @@ import (
 	"github.com/orderclose/orderclose/delayrelay"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/outbox"
-	"github.com/orderclose/orderclose/room"
+	"github.com/orderclose/orderclose/webhook"
 )
 
-// Roles returns the roles that a process with these rooms can run, in the order of their help.
-func Roles(rooms []room.Room) []room.Role {
-	all := []room.Role{
-		{Name: string(Relay), Kafka: true, Buckets: true},
-		{Name: string(Closer), Kafka: true, Buckets: true, Variables: func(c *Config) []string { return environ.OfClosing(c.Closer) }},
-		{Name: string(Compensator), Variables: sweepVariables},
-		{Name: string(Outbox), Kafka: true, Database: true, Buckets: true},
-		{Name: string(Sweeper), Variables: sweepVariables},
+// Requirements are what a role cannot work without. It runs only if the process has their clients.
+type Requirements struct {
+	Role            Role
+	Kafka, Database bool
+	// Variables returns the environment variables that the role requires, besides those of Kafka and the database; nil: none.
+	Variables func(*Config) []string
+
+	buckets bool // it puts records into buckets, and starts when it is known which delay topics exist
+}
+
+// Roles returns what each role requires, in the order of their help.
+func Roles() []Requirements {
+	return []Requirements{
+		{Role: Relay, Kafka: true, buckets: true},
+		{Role: Closer, Kafka: true, buckets: true, Variables: func(c *Config) []string { return environ.OfClosing(c.Closer) }},
+		{Role: Compensator, Variables: sweepVariables},
+		{Role: Outbox, Kafka: true, Database: true, buckets: true},
+		{Role: Sweeper, Variables: sweepVariables},
+		{Role: Webhook, Database: true, Variables: func(*Config) []string { return []string{environ.EnvWebhookSecret} }},
+		{Role: Console},
 	}
-	for _, r := range rooms {
-		all = append(all, r.Roles...)
+}
+
+// RoleNames returns the names of all roles.
+func RoleNames() (names []string) {
+	for _, r := range Roles() {
+		names = append(names, string(r.Role))
 	}
-	return append(all, room.Role{Name: string(Console)})
+	return names
 }
 
 // sweepVariables returns the variables that a sweep requires. It finds overdue orders in the
@@ -37,10 +53,10 @@ func sweepVariables(c *Config) []string {
 	return needs
 }
 
-// role returns a role of this App by its name.
-func (a *App) role(name Role) (r room.Role, known bool) {
-	all := Roles(a.o.Rooms)
-	i := slices.IndexFunc(all, func(r room.Role) bool { return r.Name == string(name) })
+// requirements returns those of a role.
+func requirements(role Role) (r Requirements, known bool) {
+	all := Roles()
+	i := slices.IndexFunc(all, func(r Requirements) bool { return r.Role == role })
 	if i < 0 {
 		return r, false
 	}
@@ -48,25 +64,15 @@ func (a *App) role(name Role) (r room.Role, known bool) {
 }
 
 // requiresKafka reports whether a role cannot work without Kafka.
-func (a *App) requiresKafka(name Role) bool {
-	r, _ := a.role(name)
+func requiresKafka(role Role) bool {
+	r, _ := requirements(role)
 	return r.Kafka
 }
 
 // usesBuckets reports whether a role puts records into buckets.
-func (a *App) usesBuckets(name Role) bool {
-	r, _ := a.role(name)
-	return r.Buckets
-}
-
-// host returns what this App gives to its rooms.
-func (a *App) host() room.Host {
-	o := a.o
-	return room.Host{
-		Config: o.Config, Live: a.config, Buckets: a.ActiveBuckets, Servers: o.Environment, Services: o.Services,
-		Kafka: a.conns.Kafka, Log: topicWaiter{a.conns.Kafka, a}, NeedTopic: a.needTopic, Store: a.conns.Store,
-		Now: o.Now, OnHang: o.OnHang, Logger: o.Logger, Registerer: o.Registerer,
-	}
+func usesBuckets(role Role) bool {
+	r, _ := requirements(role)
+	return r.buckets
 }
 
 func (a *App) buildRelay() (part, error) {
@@ -88,7 +94,7 @@ func (a *App) buildRelay() (part, error) {
 		return part{}, err
 	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
-	return part{Relay, []room.Need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil //mutant:optional-topic-needed
+	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil //mutant:optional-topic-needed
 }
 
 func (a *App) buildCloser() (part, error) {
@@ -120,13 +126,13 @@ func (a *App) buildCloser() (part, error) {
 	}
 	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
 	a.lowestLimitSince = cl.LowestLimitSince
-	return part{Closer, append([]room.Need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
+	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }
 
 func (a *App) buildOutbox() (part, error) {
 	c := a.o.Config
 	kinds := []outbox.Kind{outbox.Schedules(a.scheduling)}
-	if room.TakerOfEvents(a.o.Rooms, c) == "" { //mutant:two-readers-of-events
+	if c.Webhook.URL == "" { //mutant:two-readers-of-events
 		kinds = append(kinds, outbox.Events(c.Topics.Events))
 	}
 	d, err := outbox.New(outbox.Options{
@@ -139,7 +145,22 @@ func (a *App) buildOutbox() (part, error) {
 		Registerer:      a.o.Registerer,
 		TracerProvider:  a.o.TracerProvider,
 	})
-	return part{Outbox, []room.Need{a.needKafka(), a.needDatabase()}, d.Run}, err
+	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, err
+}
+
+func (a *App) buildWebhook() (part, error) {
+	s, err := webhook.New(webhook.Options{
+		Config:     a.o.Config,
+		Store:      a.conns.Store,
+		Secrets:    a.o.Secrets.Webhook,
+		Transport:  a.o.Services,
+		Logger:     a.o.Logger.With("stage", webhook.Stage),
+		Registerer: a.o.Registerer,
+	})
+	if err != nil {
+		return part{}, err
+	}
+	return part{Webhook, []need{a.needDatabase(), {"outbox_events", s.Alone}}, s.Run}, nil
 }
 
 // scheduling returns the settings for publishing schedules now.

@@ -68,7 +68,7 @@ type Outbox struct {
 // invalid. It opens no connection.
 func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	if o.TopicsFile != "" {
-		c, err := config.Load(o.TopicsFile, config.OtherRooms())
+		c, err := config.Load(o.TopicsFile)
 		if err != nil {
 			return nil, err
 		}

@@ -122,7 +122,7 @@ func New(o Options) (*Producer, error) {
 	var file *config.Config
 	if o.TopicsFile != "" {
 		var err error
-		if file, err = config.Load(o.TopicsFile, config.OtherRooms()); err != nil {
+		if file, err = config.Load(o.TopicsFile); err != nil {
 			return nil, err
 		}
 		o.setFrom(file)

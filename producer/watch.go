@@ -20,7 +20,7 @@ type watcher struct {
 func (p *Producer) watch(given Options, file *config.Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.watcher = &watcher{cancel: cancel, reloader: reload.New(reload.Options{
-		File: given.TopicsFile, Running: file, Rooms: []config.AnySection{config.OtherRooms()}, Logger: p.o.Logger,
+		File: given.TopicsFile, Running: file, Logger: p.o.Logger,
 		Apply: func(next *config.Config) {
 			o := given
 			o.setFrom(next)

@@ -75,7 +75,7 @@ func New(o Options) (*Store, error) {
 	}
 	opts := store.Options{DSN: o.DSN, TLS: o.TLS, MySQL: o.MySQL, Postgres: o.Postgres, MaxOpenConns: o.MaxConns}
 	if o.TopicsFile != "" {
-		cfg, err := config.Load(o.TopicsFile, config.OtherRooms(), config.WithoutKafka())
+		cfg, err := config.Load(o.TopicsFile, config.WithoutKafka)
 		if err != nil {
 			return nil, err
 		}

@@ -10,12 +10,11 @@ import (
 	"syscall"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, cli.OSEnv(rooms.All()), os.Args[1:])
+	code := run(ctx, cli.OSEnv(), os.Args[1:])
 	stop()
 	os.Exit(code)
 }

@@ -33,8 +33,6 @@ import (
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // stopTimeout bounds how long serve may take to stop after a signal.
@@ -119,7 +117,7 @@ func (s *serve) run(ctx context.Context) error {
 	cfg := serveConfig()
 	if s.config != "" {
 		var err error
-		if cfg, err = config.Load(s.config, room.Sections(rooms.All())...); err != nil {
+		if cfg, err = config.Load(s.config); err != nil {
 			return cli.Exit(cli.Usage, err)
 		}
 	}
@@ -229,7 +227,6 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets environ.S
 	if _, _, err := c.Kafka.Apply(ctx, topics.Specs(cfg)); err != nil {
 		return err
 	}
-	c.Store.UseTables(room.Tables(rooms.All(), cfg)...)
 	if err := errors.Join(c.Store.Migrate(ctx), createTables(ctx, c.Store)); err != nil {
 		return err
 	}

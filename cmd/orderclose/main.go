@@ -8,12 +8,11 @@ import (
 	"syscall"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Main(ctx, cli.OSEnv(rooms.All()), os.Args[1:])
+	code := cli.Main(ctx, cli.OSEnv(), os.Args[1:])
 	stop()
 	os.Exit(code)
 }

@@ -8,7 +8,6 @@ require (
 	github.com/orderclose/orderclose v0.0.0
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.315.0
-	go.yaml.in/yaml/v3 v3.0.6
 )
 
 require (
@@ -71,6 +70,7 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/exp v0.0.0-20260824195058-e88cd73687aa // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/oauth2 v0.38.0 // indirect

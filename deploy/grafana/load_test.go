@@ -23,14 +23,11 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/testkit/rights"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // topicsFile has delays that need hops, and a category that it does not list is used, too.
@@ -79,39 +76,22 @@ func underLoad(t *testing.T) (r run) {
 		servers := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t)
 		defer servers.Close()
 		cfg := must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile)))(t)
-		plays := must.Get(rights.All("../.."))(t).Play
-		roles, environment := pipeline.AllRoles(), pipeline.Environment{Others: map[string]string{}}
-		for _, r := range rooms.All() {
-			if r.TakesEvents != nil { // it runs below
-				continue
-			}
-			maps.Copy(environment.Others, plays[r.Name].Environment)
-			for _, role := range r.Roles {
-				roles = append(roles, pipeline.Role(role.Name))
-			}
-		}
 		ctx, stop := context.WithCancel(t.Context())
 		apps := map[string]*pipeline.App{}
 		ran := make(chan error)
-		for _, role := range roles {
-			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Rooms: rooms.All(),
-				Environment: environment, Services: stock{}}))(t)
+		for _, role := range pipeline.AllRoles() {
+			app := must.Get(servers.App(ctx, pipeline.Options{Config: cfg, Payment: payment.ProviderFunc(unpaid), Services: stock{}}))(t)
 			apps[string(role)+":9464"] = app
 			go func() { ran <- app.Run(ctx, role) }()
 		}
-		alone := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t) // a room that takes the events leaves none to Kafka
+		alone := must.Get(pipelinetest.Start(pipelinetest.Options{InBubble: true}))(t) // the webhook leaves no event to Kafka
 		defer alone.Close()
-		for _, r := range rooms.All() {
-			if r.TakesEvents == nil {
-				continue
-			}
-			app := must.Get(alone.App(ctx, pipeline.Options{
-				Config: must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile+r.Settings.Sample()+"\n"), r))(t), Rooms: []room.Room{r}, Services: stock{},
-				Environment: pipeline.Environment{Others: plays[r.Name].Environment},
-			}))(t)
-			apps[r.Name+":9464"] = app
-			go func() { ran <- app.Run(ctx, pipeline.Role(r.Name)) }()
-		}
+		app := must.Get(alone.App(ctx, pipeline.Options{
+			Config:  must.Get(pipeline.Parse("topics.yaml", []byte(topicsFile+"webhook: {url: https://shop.example/events}\n")))(t),
+			Secrets: pipeline.Secrets{Webhook: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}, Services: stock{},
+		}))(t)
+		apps["webhook:9464"] = app
+		go func() { ran <- app.Run(ctx, pipeline.Webhook) }()
 		defer func() {
 			stop()
 			for range apps {

@@ -8,7 +8,6 @@
 //	main.go         writes the files
 //	dashboards.go   the overview, and the expressions of both dashboards
 //	stages.go       the stages
-//	rooms.go        the stages of rooms, from panels.yaml in their folders
 //	json.go         the JSON of a dashboard
 package main
 

@@ -9,7 +9,7 @@ type stage struct {
 	panels []panel
 }
 
-// stages shows the stages and the rooms: what the processes of the chosen ones use, and what fails there, above the panels of each.
+// stages shows the stages: what the processes of the chosen ones use, and what fails there, above the panels of each.
 func stages() dashboard {
 	d := dashboard{
 		file: "stage.json", uid: "orderclose-stage", title: "orderclose: stage",
@@ -18,7 +18,7 @@ func stages() dashboard {
 		rows: []row{{title: "Failures of the chosen stages", panels: failures()}, {title: "Processes of the chosen stages", panels: processes()}},
 	}
 	var choices []string
-	for _, s := range append([]stage{delay(), closing(), outbox(), sweep()}, roomStages()...) {
+	for _, s := range []stage{delay(), closing(), outbox(), sweep(), webhook()} {
 		choices = append(choices, s.name+" : "+s.series)
 		d.rows = append(d.rows, row{title: s.name, collapsed: true, panels: s.panels})
 	}
@@ -282,5 +282,26 @@ func sweep() stage {
 			"For how long no compensator has written all reminders.",
 			"below 20 s. No line: no rule has remind.",
 			query{"behind", "time() - max(orderclose_reminders_complete_timestamp_seconds{" + here + "} > 0)"}),
+	}}
+}
+
+func webhook() stage {
+	return stage{name: "webhook", series: "orderclose_webhook_waiting_events", panels: []panel{
+		graph("Oldest event that waits", "s", "Events do not reach the webhook",
+			"Age of the oldest event that the receiver has not accepted. Each process reads the same number in the database.",
+			"a few seconds. It grows while the receiver accepts nothing, or refuses one event.",
+			query{"Oldest", "max(orderclose_webhook_oldest_waiting_seconds{" + here + "})"}),
+		graph("Events that wait", "short", "Events do not reach the webhook",
+			"Events that the receiver has not accepted, by what they wait for. Each process reads the same number in the database.",
+			"near 0.",
+			query{"{{for}}", "max by (for) (orderclose_webhook_waiting_events{" + here + "})"}),
+		graph("Requests per second, by result", "short", "Events do not reach the webhook",
+			"Requests with an event, by result.",
+			"accepted, and no failed.",
+			query{"{{result}}", "sum by (result) (rate(orderclose_webhook_posts_total{" + here + "}[$__rate_interval]))"}),
+		graph("Another reader of events", "short", "Events do not reach the webhook",
+			"1 if another program takes rows of outbox_events. The webhook does not get them.",
+			"0.",
+			query{"Another reader", "max(orderclose_webhook_other_reader{" + here + "})"}),
 	}}
 }

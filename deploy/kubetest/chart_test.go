@@ -1,7 +1,6 @@
 package kubetest
 
 import (
-	"bytes"
 	"io"
 	"log"
 	"maps"
@@ -39,35 +38,12 @@ func sweepsAlone(t *testing.T) string {
 	return string(text) + "monitoring: {enabled: true}\n"
 }
 
-// roleOfRoom is what the chart knows of a role of a room.
-type roleOfRoom struct {
-	Kafka             bool
-	Servers, Required []string
-}
-
-func rolesOfRooms(t *testing.T) (roles map[string]roleOfRoom) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(chartDir, "templates/_rooms.tpl"))
-	must(t, err)
-	_, text, _ = bytes.Cut(text, []byte("-}}\n"))
-	text, _, _ = bytes.Cut(text, []byte("{{-"))
-	must(t, yaml.Unmarshal(text, &roles))
-	return roles
-}
-
-// withRooms returns values with the roles of rooms that need Kafka, or with those that do not, and what these require.
-func withRooms(t *testing.T, text string, kafka bool) string {
+// withWebhook returns values with the webhook.
+func withWebhook(t *testing.T, text string) string {
 	t.Helper()
 	v := parse(t, text)
-	for role, of := range rolesOfRooms(t) {
-		if of.Kafka != kafka {
-			continue
-		}
-		v["roles"].(values)[role] = values{"enabled": true}
-		for _, name := range of.Required {
-			v["env"].(values)[name+"_FILE"] = "/run/secrets/services/key"
-		}
-	}
+	v["roles"].(values)["webhook"] = values{"enabled": true}
+	v["env"].(values)["ORDERCLOSE_WEBHOOK_SECRET_FILE"] = "/run/secrets/services/key"
 	all, err := yaml.Marshal(v)
 	must(t, err)
 	return string(all)

@@ -25,8 +25,8 @@ import (
 func eachSet(t *testing.T, test func(t *testing.T, all objects)) {
 	t.Helper()
 	for name, text := range map[string]string{
-		"small": small, "whole": whole, "all on": allOn, "stateful sets": withRooms(t, allOn, true) + "statefulSets: true\n",
-		"sweeps alone": sweepsAlone(t), "rooms beside sweeps": withRooms(t, sweepsAlone(t), false),
+		"small": small, "whole": whole, "all on": allOn, "stateful sets": allOn + "statefulSets: true\n",
+		"sweeps alone": sweepsAlone(t), "webhook beside sweeps": withWebhook(t, sweepsAlone(t)),
 	} {
 		t.Run(name, func(t *testing.T) { test(t, rendered(t, text)) })
 	}
@@ -289,40 +289,27 @@ func TestSweeper_NeedsADatabaseAlone(t *testing.T) {
 	that(t, len(parts) == 1 && slices.Equal(parts[0].Spec.Containers[0].Args, want), "the parts are %v", parts)
 }
 
-// A role of a room that needs no Kafka runs beside sweeps alone, with its files and its rules, if the variables that it requires are set.
-func TestRooms_RolesWithoutKafkaRunBesideASweeper(t *testing.T) {
-	text := withRooms(t, sweepsAlone(t), false)
+// The webhook runs beside sweeps alone, with its files and its rules, if its secret is set.
+func TestWebhook_RunsBesideASweeper(t *testing.T) {
+	text := withWebhook(t, sweepsAlone(t))
 	all := rendered(t, text)
-	for role, of := range rolesOfRooms(t) {
-		if of.Kafka {
-			continue
-		}
-		c, mounts := all.part(t, role).Spec.Containers[0], []string{}
-		for _, m := range c.VolumeMounts[1:] {
-			mounts = append(mounts, m.Name)
-		}
-		that(t, slices.Equal(c.Args[:2], []string{"run", role}) && slices.Equal(mounts, of.Servers), "%s: %v, with the files of %v", role, c.Args, mounts)
-		that(t, all["PrometheusRule orderclose-"+role].Kind != "", "%s has no rules", role)
-		for _, name := range of.Required {
-			v := parse(t, text)
-			delete(v["env"].(values), name+"_FILE")
-			_, err := template(t, "orderclose", "shop", v)
-			that(t, err != nil && strings.Contains(err.Error(), "env."+name+" is not set"), "%s without %s: %v", role, name, err)
-		}
+	c, mounts := all.part(t, "webhook").Spec.Containers[0], []string{}
+	for _, m := range c.VolumeMounts[1:] {
+		mounts = append(mounts, m.Name)
 	}
+	that(t, slices.Equal(c.Args[:2], []string{"run", "webhook"}) && slices.Equal(mounts, []string{"database", "services"}), "%v, with the files of %v", c.Args, mounts)
+	that(t, all["PrometheusRule orderclose-webhook"].Kind != "", "it has no rules")
+	v := parse(t, text)
+	delete(v["env"].(values), "ORDERCLOSE_WEBHOOK_SECRET_FILE")
+	_, err := template(t, "orderclose", "shop", v)
+	that(t, err != nil && strings.Contains(err.Error(), "env.ORDERCLOSE_WEBHOOK_SECRET is not set"), "without its secret: %v", err)
 }
 
 // By a value the parts that join consumer groups are StatefulSets.
 func TestStatefulSets_AreThePartsWithConsumerGroups(t *testing.T) {
 	want := []string{"closer", "relay"}
-	for name, of := range rolesOfRooms(t) {
-		if of.Kafka {
-			want = append(want, name)
-		}
-	}
-	slices.Sort(want)
 	var names []string
-	for _, s := range of[apps.StatefulSet](t, rendered(t, withRooms(t, allOn, true)+"statefulSets: true\n")) {
+	for _, s := range of[apps.StatefulSet](t, rendered(t, allOn+"statefulSets: true\n")) {
 		names = append(names, strings.TrimPrefix(s.Name, "orderclose-"))
 		that(t, s.Spec.PodManagementPolicy == apps.ParallelPodManagement, "%s starts its pods one after the other", s.Name)
 	}

@@ -27,7 +27,6 @@ module internal/testkit/tracing internal/tracing
 module internal/testkit/transactions
 module payments closer/payment internal/httpcall internal/signature
 module pgxtx
-part without 'make without' room rooms
 part old-servers 'make test-old-servers' deploy/native/{install,lib,mariadb,mysql}.sh internal/store internal/testkit/storetest
 part upgrade 'make test-upgrade' internal/{config,control,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
 part mutants 'make mutants' internal/testkit/mutants

@@ -29,7 +29,6 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"github.com/orderclose/orderclose/internal/cli"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // prepared is the folder of prepare.sh, as dist sees it.
@@ -61,7 +60,7 @@ func get[T any](v T, err error) T {
 }
 
 func docs(version string, date time.Time, dir string) error {
-	root := cli.Root(rooms.All())
+	root := cli.Root()
 	root.DisableAutoGenTag = true
 	root.InitDefaultCompletionCmd()
 	return errors.Join(

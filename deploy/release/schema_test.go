@@ -16,8 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // mapped has most keys that topics.yaml has as comments only.
@@ -72,7 +70,7 @@ func TestTopicsSchema_AgreesWithTheParser(t *testing.T) {
 		data := must.Get(json.Marshal(drawn))(t) // which is YAML too
 		value := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
 		wrong := schema.Validate(value)
-		_, err := config.Parse("t", data, room.Sections(rooms.All())...)
+		_, err := config.Parse("t", data)
 		if wrong != nil {
 			refused++
 		}

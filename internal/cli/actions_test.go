@@ -62,9 +62,9 @@ func TestActing_NamesCommands(t *testing.T) {
 			look(below)
 		}
 	}
-	look(Root(nil))
+	look(Root())
 	for _, name := range acting {
-		cmd, rest, err := Root(nil).Find(strings.Fields(name))
+		cmd, rest, err := Root().Find(strings.Fields(name))
 		expect.That(t, err == nil && len(rest) == 0 && cmd.CommandPath() == "orderclose "+name, "%s: %v %v", name, cmd.CommandPath(), err)
 	}
 }
@@ -74,7 +74,7 @@ func TestActs_ByTheValuesOfFlags(t *testing.T) {
 	values := map[string][]string{"yes": {"", "=true", "=false", "=0"}, "dry-run": {"", "=true", "=false", "=1"}, "print": {"=mysql", "="}}
 	for _, name := range acting {
 		has := func(flag string) bool {
-			cmd, _, _ := Root(nil).Find(strings.Fields(name))
+			cmd, _, _ := Root().Find(strings.Fields(name))
 			return cmd.Flags().Lookup(flag) != nil
 		}
 		sets := [][]string{nil}
@@ -88,7 +88,7 @@ func TestActs_ByTheValuesOfFlags(t *testing.T) {
 			}
 		}
 		for _, set := range sets {
-			cmd, _, _ := Root(nil).Find(strings.Fields(name))
+			cmd, _, _ := Root().Find(strings.Fields(name))
 			must.Do(t, cmd.ParseFlags(set))
 			yes := slices.Contains(set, "--yes") || slices.Contains(set, "--yes=true")
 			dry := slices.Contains(set, "--dry-run") || slices.Contains(set, "--dry-run=true") || slices.Contains(set, "--dry-run=1")

@@ -19,7 +19,6 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/room"
 )
 
 // missBound bounds how long an order may stay open that the pipeline missed. A compensator closes it within half a minute, or later after
@@ -94,7 +93,7 @@ without differences if something could not be checked.`,
 
 // auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, limit int, o ops.AuditOptions) error {
-	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, room.TakerOfEvents(c.env.Rooms, s.cfg) != ""
+	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, s.cfg.Webhook.URL != ""
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
 		c.note("orders are closed by a service: their receipts, stock and events are not checked")
 	}

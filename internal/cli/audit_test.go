@@ -21,14 +21,13 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/room"
 )
 
 // runAudit runs the command on a database that no variable can name.
 func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOptions) (stdout string, code int) {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	c := &common{env: Env{Stdout: &out, Stderr: &errs, Rooms: r.rooms}, output: output, config: "our.yaml"}
+	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output, config: "our.yaml"}
 	session := &session{Clients: clients.Clients{Kafka: r.kafka, Store: s}, cfg: r.cfg}
 	err := c.auditIn(r.t.Context(), session, limit, o)
 	if text := out.String(); strings.Contains(text, " shows why") && !strings.Contains(text, "orderclose order ") {
@@ -115,10 +114,10 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	err := json.Unmarshal([]byte(out), &whole)
 	expect.That(t, err == nil && code == 3 && len(whole.Findings) == 2 && whole.Summary.FindingCount == 4, "exit %d, %v\n%s", code, err, out)
 
-	r.rooms = []room.Room{{Name: "taker", TakesEvents: func(*config.Config) bool { return true }}}
+	r.cfg.Webhook.URL = "https://shop.example/events"
 	out, code = r.runAudit(s, "table", 10, window)
 	expect.That(t, code == 3 && !strings.Contains(out, "no_event") && strings.Contains(out, "closes whose event could not be checked"),
-		"events that a room takes: exit %d\n%s", code, out)
+		"events that the webhook takes: exit %d\n%s", code, out)
 }
 
 func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {

@@ -22,8 +22,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create the topics by the command itself.
@@ -34,7 +32,6 @@ type rig struct {
 	file    string
 	cfg     *config.Config
 	kafka   *kafka.Cluster
-	rooms   []room.Room
 }
 
 // newRig lets the test run in parallel with others: most of them wait.
@@ -205,10 +202,7 @@ func TestBroker_DoctorNamesAWrongVariable(t *testing.T) {
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvRedis: "no URL", environ.EnvListen: "nowhere", environ.EnvHTTPSecret: "x"}
-	for _, name := range room.Variables(rooms.All()) {
-		wrong[name] = "x"
-	}
+	wrong := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvRedis: "no URL", environ.EnvListen: "nowhere", environ.EnvHTTPSecret: "x", environ.EnvWebhookSecret: "x"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"dlq", "ls"}} {
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code == 0, "%v: exit %d, %q", args, code, stderr)

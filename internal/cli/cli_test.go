@@ -20,8 +20,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // run runs a command line without a server and returns its output.
@@ -35,7 +33,6 @@ func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (s
 	t.Helper()
 	var out, err bytes.Buffer
 	code = Main(t.Context(), Env{
-		Rooms: rooms.All(),
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &err,
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	}, args)
@@ -201,18 +198,15 @@ func TestProgress_ShowsALineEachTwoSeconds(t *testing.T) {
 }
 
 func TestRun_RolesAreAddedToAll(t *testing.T) {
-	known := pipeline.Roles([]room.Room{{Roles: []room.Role{
-		{Name: "stock"},
-	}}})
 	for _, c := range []struct {
 		args, want string
 	}{
 		{"", "relay closer compensator outbox"},
-		{"all stock console", "relay closer compensator outbox stock console"},
-		{"relay stock relay", "relay stock"},
-		{"painter", `unknown role "painter": run [relay closer compensator outbox sweeper stock console], or all`},
+		{"all webhook console", "relay closer compensator outbox webhook console"},
+		{"relay webhook relay", "relay webhook"},
+		{"painter", `unknown role "painter": run [relay closer compensator outbox sweeper webhook console], or all`},
 	} {
-		roles, err := rolesOf(known, strings.Fields(c.args))
+		roles, err := rolesOf(strings.Fields(c.args))
 		got := strings.Trim(fmt.Sprint(roles), "[]")
 		if err != nil {
 			got = err.Error()

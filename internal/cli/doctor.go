@@ -195,7 +195,7 @@ func (s *session) checksOfDatabase(facts health.Facts, try bool) (needed int, ch
 		checks = checks[:1]
 	}
 	needed = len(checks)
-	checks = append(checks, check{"schema", "grant SELECT on the tables orderclose_schema and orderclose_rooms, or run orderclose migrate if they do not exist; " +
+	checks = append(checks, check{"schema", "grant SELECT on the table orderclose_schema, or run orderclose migrate if it does not exist; " +
 		"docs/security.md lists what each part needs", func(context.Context) (string, error) {
 		if schema.Err != nil {
 			return "", &skip{schema.Err}

@@ -173,7 +173,7 @@ func (c *common) init(cmd *cobra.Command, a *propose.Answers, print bool) error 
 
 // checkProposal checks a proposal as migrate checks a file.
 func (c *common) checkProposal(ctx context.Context, servers environ.Servers, p *propose.Proposal) (problems string, err error) {
-	cfg, err := config.Parse(c.config, []byte(p.YAML), config.WithoutKafka())
+	cfg, err := config.Parse(c.config, []byte(p.YAML), config.WithoutKafka)
 	if err != nil {
 		return "", Exit(Findings, fmt.Errorf("the tables cannot be mapped as they are: %w\n%s", err, p.YAML))
 	}

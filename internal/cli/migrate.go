@@ -16,7 +16,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
-	"github.com/orderclose/orderclose/room"
 )
 
 func newMigrate(c *common) *cobra.Command {
@@ -179,7 +178,7 @@ func (c *common) printMigrations(dialect string) error {
 	}
 	var text strings.Builder
 	if err == nil {
-		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders, room.Tables(c.env.Rooms, cfg)...)
+		err = store.WriteMigrations(&text, store.DialectName(dialect), cfg.Orders)
 	}
 	if err == nil && cfg.ByRule() {
 		err = store.WriteDelays(&text, store.DialectName(dialect), cfg.Topics.Close, cfg.Delays)

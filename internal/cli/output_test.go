@@ -10,7 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // The help of each command has an example, which is a command line of it.
@@ -25,7 +24,7 @@ func TestHelp_HasAnExampleOfEachCommand(t *testing.T) {
 		}
 		expect.That(t, strings.Contains(cmd.Example, cmd.CommandPath()), "%s: the example is %q", cmd.CommandPath(), cmd.Example)
 	}
-	visit(newRoot(Env{Rooms: rooms.All()}))
+	visit(newRoot(Env{}))
 }
 
 // With -o json an error is JSON too, with the exit code.

@@ -62,7 +62,6 @@ import (
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -71,12 +70,11 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	LookupEnv      func(string) (string, bool)
 	Environ        func() []string // nil: the names of variables are not checked
-	Rooms          []room.Room     // of the program
 }
 
-// OSEnv returns the environment of the process, of a program with these rooms.
-func OSEnv(rooms []room.Room) Env {
-	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ, Rooms: rooms}
+// OSEnv returns the environment of the process.
+func OSEnv() Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
 }
 
 // Main runs the production command line and returns its exit code.
@@ -122,9 +120,8 @@ type common struct {
 	traces *otlp.Exporter  // of the roles that run; nil: none
 }
 
-// Root returns the production command line, with these rooms, for programs that describe it, such as those that write
-// man pages and completions.
-func Root(rooms []room.Room) *cobra.Command { return newRoot(OSEnv(rooms)) }
+// Root returns the production command line, for programs that describe it, such as those that write man pages and completions.
+func Root() *cobra.Command { return newRoot(OSEnv()) }
 
 func newRoot(env Env) *cobra.Command {
 	c := &common{env: env}
@@ -207,26 +204,24 @@ type session struct {
 	logger  *slog.Logger
 	file    string // the path of topics.yaml
 	console webconsole.Settings
-	rooms   []room.Room
 	traces  *otlp.Exporter
 }
 
-// load reads topics.yaml, with the keys of the program's rooms.
+// load reads topics.yaml.
 func (c *common) load() (*config.Config, error) {
-	cfg, err := config.Load(c.config, c.sections()...)
+	cfg, err := config.Load(c.config, c.read()...)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; orderclose init proposes one for the tables of your shop", err)
 	}
 	return cfg, err
 }
 
-// sections returns those of topics.yaml that the program reads. Without Kafka, the file need not list the buckets.
-func (c *common) sections() []config.AnySection {
-	all := room.Sections(c.env.Rooms)
+// read says how the program reads topics.yaml. Without Kafka, the file need not list the buckets.
+func (c *common) read() []config.Option {
 	if v, _ := c.env.LookupEnv(environ.EnvBrokers); v == "" || slices.Contains(c.roles, pipeline.Sweeper) {
-		all = append(all, config.WithoutKafka())
+		return []config.Option{config.WithoutKafka}
 	}
-	return all
+	return nil
 }
 
 // open reads the configuration and makes clients of the servers that the needed variables
@@ -257,7 +252,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 	if !slices.Contains(needed, environ.EnvBrokers) {
 		servers.Brokers = nil
 	}
-	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, rooms: c.env.Rooms, traces: c.traces}
+	s := &session{cfg: cfg, servers: servers, logger: c.logger(), file: c.config, traces: c.traces}
 	if len(c.roles) > 0 {
 		s.logger = s.logger.With("process", (&pipeline.Options{Listen: servers.Listen, Instance: servers.Instance}).ProcessName(c.roles))
 	}
@@ -316,9 +311,6 @@ func (c *common) readAny(run func(*session) error) error {
 func (s *session) connect(servers environ.Servers) error {
 	clients.LogRedis(s.logger)
 	made, err := clients.Connect(servers, clients.Database{Open: s.traces.OpenDB}, s.cfg, s.logger)
-	if made.Store != nil {
-		made.Store.UseTables(room.Tables(s.rooms, s.cfg)...)
-	}
 	s.Kafka, s.Store, s.Redis = cmp.Or(made.Kafka, s.Kafka), cmp.Or(made.Store, s.Store), cmp.Or(made.Redis, s.Redis)
 	return err
 }
@@ -358,7 +350,7 @@ func (s *session) ownStore() bool {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, OwnStore: s.ownStore(), Checks: room.Checks(s.rooms)}
+	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, OwnStore: s.ownStore()}
 	if s.Kafka != nil {
 		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
 	}
@@ -369,7 +361,7 @@ func (s *session) pipeline() ops.Pipeline {
 func (s *session) options() pipeline.Options {
 	o := pipeline.Options{
 		Config: s.cfg, Connections: s.Clients,
-		Environment: s.servers, Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
+		Secrets: pipeline.Secrets(s.servers.Secrets), Logger: s.logger,
 	}
 	if s.traces != nil {
 		o.TracerProvider, o.Services = s.traces.Provider, s.traces.Transport(httpcall.Transport())

@@ -19,7 +19,6 @@ import (
 	"github.com/orderclose/orderclose/internal/tracing/otlp"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/webconsole"
-	"github.com/orderclose/orderclose/room"
 )
 
 // stopTimeout bounds how long a process may take to stop after SIGTERM.
@@ -28,31 +27,22 @@ const stopTimeout = 10 * time.Second
 func newRun(c *common) *cobra.Command {
 	var every time.Duration
 	var names []string
-	var help strings.Builder
-	for _, role := range pipeline.Roles(c.env.Rooms) {
-		if role.Name != string(pipeline.Sweeper) {
-			names = append(names, role.Name)
-		}
-		if role.Help == "" {
-			continue
-		}
-		fmt.Fprintf(&help, "%sall does not include it: write run all %s.\n\n", role.Help, role.Name)
-	}
-	beside := " [console]" // a sweeper
-	for _, r := range c.env.Rooms {
-		for _, role := range r.Roles {
-			if !role.Kafka {
-				beside += " [" + role.Name + "]"
-			}
+	for _, name := range pipeline.RoleNames() {
+		if name != string(pipeline.Sweeper) {
+			names = append(names, name)
 		}
 	}
 	cmd := &cobra.Command{
-		Use:   "run [" + strings.Join(append(names, "all"), "|") + "]... | run sweeper" + beside + " [--every 5s]",
+		Use:   "run [" + strings.Join(append(names, "all"), "|") + "]... | run sweeper [console] [webhook] [--every 5s]",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
 in flight and leaves its consumer groups, within 10 s.
 
-` + help.String() + `console serves the web console, as orderclose console does. all does not include it.
+webhook posts each event to the url of topics.yaml, signed, for those who have no Kafka:
+run sweeper webhook. docs/webhook.md says what the receiver must do. all does not
+include it: write run all webhook.
+
+console serves the web console, as orderclose console does. all does not include it.
 
 sweeper takes the place of the pipeline. It needs the database, and neither Kafka nor
 Redis. Each --every it closes the orders that are due, so they close late by up to that
@@ -95,7 +85,7 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 	hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	roles, err := rolesOf(pipeline.Roles(c.env.Rooms), args)
+	roles, err := rolesOf(args)
 	if err != nil {
 		return Exit(Usage, err)
 	}
@@ -115,10 +105,10 @@ func (c *common) runRoles(ctx context.Context, args []string, every time.Duratio
 		return Exit(Usage, fmt.Errorf("%s is not set, and %s is not set: the console has nothing to show; set one of them", environ.EnvBrokers, environ.EnvDSN))
 	}
 	if listens && c.env.Environ != nil {
-		for _, problem := range environ.UnknownVariables(c.env.Environ(), room.Variables(c.env.Rooms)...) { // such as one with a misspelt name
+		for _, problem := range environ.UnknownVariables(c.env.Environ()) { // such as one with a misspelt name
 			s.logger.Warn("unknown environment variable", "problem", problem)
 		}
-		for _, problem := range environ.OpenSecrets(c.env.Environ(), room.Variables(c.env.Rooms)...) {
+		for _, problem := range environ.OpenSecrets(c.env.Environ()) {
 			s.logger.Warn("secret is open to every user", "problem", problem)
 		}
 	}
@@ -147,11 +137,6 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 			return nil, Exit(Usage, err)
 		}
 	}
-	for _, r := range c.env.Rooms {
-		if slices.ContainsFunc(r.Roles, func(of room.Role) bool { return slices.Contains(roles, pipeline.Role(of.Name)) }) {
-			also = append(also, r.Variables...)
-		}
-	}
 	c.roles = roles
 	s, err = c.openFor(func(cfg *config.Config) []string { return c.requiredVariables(cfg, roles...) }, also...)
 	if err == nil {
@@ -160,8 +145,8 @@ func (c *common) openRoles(roles []pipeline.Role) (s *session, err error) {
 	return s, err
 }
 
-// rolesOf returns the roles that the arguments name, of all known ones. No argument means all. all has no role of a room.
-func rolesOf(known []room.Role, args []string) (roles []pipeline.Role, err error) {
+// rolesOf returns the roles that the arguments name. No argument means all: those of pipeline.AllRoles.
+func rolesOf(args []string) (roles []pipeline.Role, err error) {
 	add := func(role pipeline.Role) {
 		if !slices.Contains(roles, role) {
 			roles = append(roles, role)
@@ -176,7 +161,7 @@ func rolesOf(known []room.Role, args []string) (roles []pipeline.Role, err error
 		if arg == "all" {
 			continue
 		}
-		if all := room.Names(known); !slices.Contains(all, arg) {
+		if all := pipeline.RoleNames(); !slices.Contains(all, arg) {
 			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, all)
 		}
 		add(pipeline.Role(arg))
@@ -186,8 +171,8 @@ func rolesOf(known []room.Role, args []string) (roles []pipeline.Role, err error
 
 // requiredVariables returns the environment variables that the roles require.
 func (c *common) requiredVariables(cfg *config.Config, roles ...pipeline.Role) (names []string) {
-	for _, role := range pipeline.Roles(c.env.Rooms) {
-		if !slices.Contains(roles, pipeline.Role(role.Name)) {
+	for _, role := range pipeline.Roles() {
+		if !slices.Contains(roles, role.Role) {
 			continue
 		}
 		if role.Kafka {
@@ -209,7 +194,7 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, every time.Dur
 	o := s.options()
 	o.TopicsFile, o.Watch, o.Hangup, o.SweepEvery = s.file, true, hangup, every
 	o.Console, o.Listen = webconsole.New(webconsole.Options{Settings: s.console, Version: buildVersion().Version}), s.servers.Listen
-	o.Instance, o.Rooms = s.servers.Instance, s.rooms
+	o.Instance = s.servers.Instance
 	a, err := pipeline.New(o)
 	if err != nil {
 		return err

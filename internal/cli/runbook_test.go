@@ -12,12 +12,11 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // accepted returns an error if this command line does not accept a command, and the roles of the command run.
 func accepted(args []string) (roles []pipeline.Role, err error) {
-	cmd, rest, err := newRoot(Env{Rooms: rooms.All()}).Find(args)
+	cmd, rest, err := newRoot(Env{}).Find(args)
 	switch {
 	case err != nil:
 		return nil, err
@@ -26,7 +25,7 @@ func accepted(args []string) (roles []pipeline.Role, err error) {
 	}
 	err = errors.Join(cmd.ParseFlags(rest), cmd.ValidateArgs(cmd.Flags().Args()))
 	if err == nil && cmd.Name() == "run" {
-		return rolesOf(pipeline.Roles(rooms.All()), cmd.Flags().Args())
+		return rolesOf(cmd.Flags().Args())
 	}
 	return nil, err
 }

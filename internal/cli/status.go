@@ -16,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/text"
+	"github.com/orderclose/orderclose/webhook"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -121,7 +122,7 @@ func printWithoutKafka(w io.Writer, hours health.Answer[ops.Hours]) {
 // questions returns those of the verdict about the servers of the session.
 func (s *session) questions(ends context.Context) *ops.Questions {
 	p := s.pipeline()
-	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p }, p.Checks...)
+	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p }, webhook.Check)
 }
 
 // printVerdict prints each problem with the section of the runbook and the first commands of the section, and a

@@ -29,8 +29,8 @@ func (r *reader) check(s *settings) {
 	r.checkMapping(s.Orders, s.MaxDelay)
 	r.checkDueRules(s)
 	r.checkClosing(s)
-	for _, room := range s.rooms {
-		r.checkRoom(s, room)
+	if at := r.at["webhook"]; at != nil && s.Webhook.URL == "" {
+		r.refuse("webhook", at, "url is missing", "write webhook: {url: https://shop.example/events}")
 	}
 }
 

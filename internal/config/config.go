@@ -38,7 +38,7 @@ type Config struct {
 	Closer      Closer           `yaml:"closer"`
 	Orders      *mapping.Mapping `yaml:"orders"` // the user's own tables; nil: the reference schema
 	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
-	Rooms       map[string]any   // the sections of rooms that the file has, by key: Section.Of returns one with its type
+	Webhook     Webhook          `yaml:"webhook"`
 	// Accept holds the names of refusals that the file lifts; see Accepts and Acceptable.
 	Accept []string `yaml:"accept" is:"refusal" example:"[long_smallest_bucket]"`
 }
@@ -121,14 +121,26 @@ type Closer struct {
 	Payment       PaymentService `yaml:"payment"` // is asked before an order is closed; default batch: 100
 }
 
+// Webhook names the receiver of events, for shops without Kafka.
+type Webhook struct {
+	URL string `yaml:"url" is:"url"` // http or https; "": events go to Kafka
+}
+
+// Option changes how a file is read.
+type Option func(*settings)
+
+// WithoutKafka is for a process that has no Kafka: its file need not list the buckets. Those of a file without buckets are the
+// default ones. An empty file is refused as by all: it may be one that is just being written.
+func WithoutKafka(s *settings) { s.withoutKafka = true }
+
 // Load reads and checks the file at path. The error is of type Problems if the file can
-// be read and is wrong. rooms are the sections of the program's rooms; see Section.
-func Load(path string, rooms ...AnySection) (*Config, error) {
+// be read and is wrong.
+func Load(path string, options ...Option) (*Config, error) {
 	data, err := Read(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data, rooms...)
+	return Parse(path, data, options...)
 }
 
 // EnvConfig is the environment variable with the topics.yaml of a command without the flag --config, for the commands that a person copies from an
@@ -145,12 +157,12 @@ func Read(path string) ([]byte, error) {
 }
 
 // Parse reads and checks the content of a topics.yaml. file is the name that messages
-// give to the file. rooms are the sections of the program's rooms. The error is of type Problems and lists every problem.
+// give to the file. The error is of type Problems and lists every problem.
 //
 // The file must list the buckets, except of a process WithoutKafka. Any other key may be missing: the value is then that
 // of Default, except that no category has a delay of its own.
-func Parse(file string, data []byte, rooms ...AnySection) (*Config, error) {
-	r, s := read(file, data, rooms)
+func Parse(file string, data []byte, options ...Option) (*Config, error) {
+	r, s := read(file, data, options)
 	if len(r.problems) > 0 {
 		return nil, r.problems.sorted()
 	}
@@ -159,27 +171,20 @@ func Parse(file string, data []byte, rooms ...AnySection) (*Config, error) {
 
 // read reads and checks the content of a topics.yaml. The reader has the problems. Values are compared with each other only if each
 // is right by itself.
-func read(file string, data []byte, rooms []AnySection) (*reader, *settings) {
-	r, s := newReader(file), defaults(rooms...)
-	r.rooms, r.skips = s.rooms, s.skips
+func read(file string, data []byte, options []Option) (*reader, *settings) {
+	r, s := newReader(file), defaults()
+	for _, option := range options {
+		option(s)
+	}
 	r.document(data)
 	if r.root != nil {
-		r.section("", r.root, s.fields())
+		r.section("", r.root, fieldsOf(reflect.ValueOf(s).Elem()))
 		s.use(r)
 	}
 	if len(r.problems) == 0 {
 		r.check(s)
 	}
 	return r, s
-}
-
-// fields returns the keys of the file, with those of rooms.
-func (s *settings) fields() []field {
-	all := fieldsOf(reflect.ValueOf(s).Elem())
-	for _, room := range s.rooms {
-		all = append(all, room.field)
-	}
-	return all
 }
 
 // use sets what the Config has in another form than the file.
@@ -193,9 +198,6 @@ func (s *settings) use(r *reader) {
 	}
 	if s.Closer.HTTP.URL != "" {
 		s.Closer.Kind = KindHTTP
-	}
-	for _, room := range s.rooms {
-		room.given = r.at[room.name] != nil
 	}
 }
 
@@ -239,9 +241,6 @@ type settings struct {
 		Rules      []rule                   `yaml:"rules" example:"- match: {category: virtual}"`
 	} `yaml:"delays"`
 	Tables *orders `yaml:"orders"`
-
-	rooms []*roomSection
-	skips bool // the sections of other rooms
 
 	withoutKafka bool // the file need not list the buckets
 }
@@ -294,8 +293,8 @@ func (t Topics) WithPrefix(prefix string) Topics {
 	return renamed
 }
 
-// defaults returns the settings of an empty file, with the sections of rooms.
-func defaults(rooms ...AnySection) *settings {
+// defaults returns the settings of an empty file.
+func defaults() *settings {
 	s := &settings{Config: Config{
 		Topics: Topics{
 			Close:      "order-close",
@@ -323,9 +322,6 @@ func defaults(rooms ...AnySection) *settings {
 		},
 	}}
 	s.Own.Default, s.Own.Categories = s.Delays.Default, s.Delays.ByCategory
-	for _, room := range rooms {
-		room.addTo(s)
-	}
 	return s
 }
 
@@ -338,13 +334,5 @@ func (s *settings) config() *Config {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: c.Topics.OfBucket(length), Length: length})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	if len(s.rooms) > 0 {
-		c.Rooms = map[string]any{}
-	}
-	for _, room := range s.rooms {
-		if room.given {
-			c.Rooms[room.name] = room.value.Interface()
-		}
-	}
 	return &c
 }

@@ -224,12 +224,12 @@ func TestParse_WithoutKafkaNeedsNoBuckets(t *testing.T) {
 	const file = "delays: {default: 5m}\n"
 	_, err := config.Parse("t", []byte(file))
 	expect.Says(t, err, "no bucket", "with Kafka")
-	c := must.Get(config.Parse("t", []byte(file), config.WithoutKafka()))(t)
+	c := must.Get(config.Parse("t", []byte(file), config.WithoutKafka))(t)
 	expect.That(t, len(c.Buckets) == len(config.Default().Buckets) && c.Delays.Default == 5*time.Minute, "the buckets are %v", c.Buckets)
-	own := must.Get(config.Parse("t", []byte(file+"buckets: [10s]\n"), config.WithoutKafka()))(t)
+	own := must.Get(config.Parse("t", []byte(file+"buckets: [10s]\n"), config.WithoutKafka))(t)
 	expect.That(t, len(own.Buckets) == 1, "the buckets are %v", own.Buckets)
 	for _, text := range []string{"", "# later\n", "buckets: []\n", "bucket: [10s]\n"} {
-		_, err := config.Parse("t", []byte(text), config.WithoutKafka())
+		_, err := config.Parse("t", []byte(text), config.WithoutKafka)
 		expect.That(t, err != nil, "%q is accepted", text)
 	}
 }

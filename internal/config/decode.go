@@ -102,7 +102,7 @@ func (r *reader) section(path string, n *yaml.Node, fields []field) {
 	r.pairs(path, n, func(key, v *yaml.Node, name string) {
 		switch found := under(fields, name); {
 		case len(found) == 0:
-			r.unknown(path, key, v, name, keysOf(fields))
+			r.unknown(path, key, name, keysOf(fields))
 		case found[0].name == "":
 			r.value(join(path, name), v, found[0])
 		default:
@@ -112,18 +112,8 @@ func (r *reader) section(path string, n *yaml.Node, fields []field) {
 }
 
 // unknown refuses a key that no field has.
-func (r *reader) unknown(path string, key, v *yaml.Node, name string, keys []string) {
-	what, do, meant := "unknown key "+quote(name), suggest(name, keys), Closest(name, keys)
-	switch {
-	case meant != "": // do names it
-	case path == "" && r.skips && resolveAlias(v).Kind == yaml.MappingNode: //mutant:other-rooms-refused
-		return
-	case path == "":
-		what += ": this program has no room of this name"
-	case slices.ContainsFunc(r.rooms, func(room *roomSection) bool { return room.name == name }):
-		do = fmt.Sprintf("write it at the top level of the file: %s: {…}", name)
-	}
-	r.add(key, path, what, do)
+func (r *reader) unknown(path string, key *yaml.Node, name string, keys []string) {
+	r.add(key, path, "unknown key "+quote(name), suggest(name, keys))
 }
 
 // entries reads keys of any name.

@@ -21,9 +21,6 @@ func Flat(c *Config) map[string]string {
 		flat["buckets."+FormatDuration(b.Length)] = "listed"
 	}
 	flatten(flat, "", reflect.ValueOf(c))
-	for key, settings := range c.Rooms {
-		flatten(flat, key, reflect.ValueOf(settings))
-	}
 	return flat
 }
 

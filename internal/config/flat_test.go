@@ -98,10 +98,10 @@ func TestDueByRule(t *testing.T) {
 	}
 }
 
-// Schema returns the keys of a topics.yaml and the kinds of their values, with those of rooms, as a JSON schema (draft 7) for editors.
+// Schema returns the keys of a topics.yaml and the kinds of their values as a JSON schema (draft 7) for editors.
 // It follows from the tags. A file that it refuses, Parse refuses too; Parse also compares values with each other.
-func Schema(rooms ...AnySection) ([]byte, error) {
-	all := schemaOfSection(defaults(rooms...).fields())
+func Schema() ([]byte, error) {
+	all := schemaOfSection(fieldsOf(reflect.ValueOf(defaults()).Elem()))
 	all["$schema"], all["title"] = "http://json-schema.org/draft-07/schema#", "topics.yaml of orderclose"
 	text, err := json.MarshalIndent(all, "", "  ")
 	return append(text, '\n'), err

@@ -79,12 +79,12 @@ var refusals = []struct {
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, rules`,
-		`t:5:1: unknown key "zzz": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
-			`partitions, replication, sync, topics`,
+		`t:5:1: unknown key "zzz"; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
+			`partitions, replication, sync, topics, webhook`,
 	}},
 	{"keys with their sections before them", "buckets: [1m]\n'delays.max': 1d\ndelays: {'max.max': 1d}\n", []string{
-		`t:2:1: unknown key "delays.max": this program has no room of this name; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
-			`partitions, replication, sync, topics`,
+		`t:2:1: unknown key "delays.max"; known here: accept, buckets, closer, compensator, delays, kafka, orders, ` +
+			`partitions, replication, sync, topics, webhook`,
 		`t:3:10: delays: unknown key "max.max"; known here: categories, default, max, rules`,
 	}},
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},

@@ -15,8 +15,6 @@ type reader struct {
 	problems Problems
 	at       map[string]*yaml.Node // the values that are in the file, by path
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
-	rooms    []*roomSection        // of the program
-	skips    bool                  // the sections of other rooms
 }
 
 func newReader(file string) *reader {

@@ -40,6 +40,7 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/runbook"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/webhook"
 )
 
 // Options of a Console. Config and Settings are required.
@@ -93,7 +94,7 @@ func New(o Options) (*Console, error) {
 		c.cancel()
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, o.Checks...)
+	c.asks = ops.NewQuestions(c.ctx, waitFirst, c.pipeline, webhook.Check)
 	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
 		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 	if o.Kafka != nil {

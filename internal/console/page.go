@@ -45,9 +45,6 @@ func (p page) T(key string, args ...any) string { return phrase(p.Lang, key, arg
 
 // ProblemTitle returns what is wrong, in the page's language.
 func (p page) ProblemTitle(of health.Problem) string {
-	if title := of.Is.Titles[p.Lang]; title != "" {
-		return title
-	}
 	return p.T("problem." + string(of.Kind))
 }
 

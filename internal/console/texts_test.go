@@ -20,8 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
+	"github.com/orderclose/orderclose/webhook"
 )
 
 var (
@@ -32,7 +31,7 @@ var (
 
 // kinds returns the kinds of findings that people see.
 func kinds() (all []health.Kind) {
-	for _, c := range append(ops.Checks(), room.Checks(rooms.All())...) {
+	for _, c := range append(ops.Checks(), webhook.Check) {
 		all = append(all, slices.DeleteFunc(slices.Clone(c.Finds), func(k health.Kind) bool { return k.Severity == "" })...)
 	}
 	return all
@@ -53,9 +52,6 @@ func computed() (keys []string) {
 		keys = append(keys, "process."+string(s))
 	}
 	for _, k := range kinds() {
-		if len(k.Titles) == len(languages) {
-			continue
-		}
 		keys = append(keys, "problem."+string(cmp.Or(k.As, k.Name)))
 	}
 	for name := range templates() {

@@ -55,9 +55,6 @@ type Servers struct {
 	Instance string         // of the memberships in consumer groups; "": they are not static
 	Secrets  Secrets        `json:"-"` // of the user's services
 
-	// Others are the variables of rooms, by name; "": it is not set.
-	Others map[string]string `json:"-"`
-
 	DatabaseTLS *tls.Config `json:"-"` // from files; nil: the DSN says whether TLS is used
 	RedisTLS    *tls.Config `json:"-"` // from files; nil: the URL says whether TLS is used
 }
@@ -74,9 +71,9 @@ var ofKubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT(_
 
 // UnknownVariables returns a line for each variable of environ that begins with ORDERCLOSE_ and that no
 // part of the program reads, with the variable that was probably meant. environ has the form of
-// os.Environ, and ofRooms are the variables of rooms. The lines hold no values.
-func UnknownVariables(environ []string, ofRooms ...string) (lines []string) {
-	known := knownVariables(ofRooms)
+// os.Environ. The lines hold no values.
+func UnknownVariables(environ []string) (lines []string) {
+	known := knownVariables()
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "ORDERCLOSE_") || slices.Contains(known, name) || ofKubernetes.MatchString(name) {
@@ -92,10 +89,10 @@ func UnknownVariables(environ []string, ofRooms ...string) (lines []string) {
 	return lines
 }
 
-// knownVariables returns the variables that are read, with those of rooms.
-func knownVariables(ofRooms []string) (known []string) {
+// knownVariables returns the variables that are read.
+func knownVariables() (known []string) {
 	note := func(name string) (string, bool) { known = append(known, name); return "", false }
-	_, _ = Read(note, Variables(ofRooms...)...)
+	_, _ = Read(note)
 	_, _ = ReadConsole(note)
 	return known
 }
@@ -104,9 +101,9 @@ func knownVariables(ofRooms []string) (known []string) {
 var notSecret = regexp.MustCompile(`_(CA|CERT)_FILE$`)
 
 // OpenSecrets returns a line for each variable of environ that names a file with a secret which every user of
-// the machine may read or write. The arguments are those of UnknownVariables. The lines hold no values.
-func OpenSecrets(environ []string, ofRooms ...string) (lines []string) {
-	known := knownVariables(ofRooms)
+// the machine may read or write. environ is that of UnknownVariables. The lines hold no values.
+func OpenSecrets(environ []string) (lines []string) {
+	known := knownVariables()
 	for _, entry := range environ {
 		name, file, _ := strings.Cut(entry, "=")
 		if token, ok := strings.CutPrefix(file, "file:"); ok && name == EnvSASLToken {
@@ -140,23 +137,21 @@ var examples = map[string]string{
 
 	EnvHTTPSecret:    "what echo whsec_$(openssl rand -base64 32) prints",
 	EnvPaymentSecret: "what echo whsec_$(openssl rand -base64 32) prints",
+	EnvWebhookSecret: "what echo whsec_$(openssl rand -base64 32) prints",
 }
 
-// core are the variables that Read reads for the core. The variables that belong to each are read with it.
-var core = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTPSecret, EnvPaymentSecret}
-
-// Variables returns the names of all variables for Read: those of the core, and those of rooms.
-func Variables(ofRooms ...string) []string { return slices.Concat(core, ofRooms) }
+// all are the variables for Read. The variables that belong to each are read with it.
+var all = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTPSecret, EnvPaymentSecret, EnvWebhookSecret}
 
 // Read reads the servers through lookup: os.LookupEnv, or a fake in tests. An
 // empty variable counts as not set. With names, Read reads only those variables
 // and the variables that belong to them: a wrong value does not stop a command that does
-// not use it. Without names it reads those of the core. Any other name is a variable of a room. The error names every wrong variable and never
+// not use it. Without names it reads all. The error names every wrong variable and never
 // quotes a value, because values are secrets.
 func Read(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
 	if len(names) == 0 {
-		names = core
+		names = all
 	}
 	wants := func(name string) bool {
 		return slices.Contains(names, name) //mutant:unused-variable-stops
@@ -174,6 +169,9 @@ func Read(lookup func(string) (string, bool), names ...string) (Servers, error) 
 	if wants(EnvPaymentSecret) {
 		s.Secrets.Payment = e.secrets(EnvPaymentSecret)
 	}
+	if wants(EnvWebhookSecret) {
+		s.Secrets.Webhook = e.secrets(EnvWebhookSecret)
+	}
 	if wants(EnvRedis) {
 		s.RedisURL, s.RedisTLS = e.value(EnvRedis), e.tls(redisFiles)
 		u, err := url.Parse(s.RedisURL) // do not wrap err: it quotes the URL with its password
@@ -187,15 +185,6 @@ func Read(lookup func(string) (string, bool), names ...string) (Servers, error) 
 		s.Instance = e.plain(EnvInstance)
 		e.refuse(!ValidInstance(s.Instance),
 			"%s has other characters than letters, digits, '.', '_' and '-', or more than 100; write it such as %s", EnvInstance, examples[EnvInstance])
-	}
-	for _, name := range names {
-		if slices.Contains(core, name) {
-			continue
-		}
-		if s.Others == nil {
-			s.Others = map[string]string{}
-		}
-		s.Others[name] = e.value(name)
 	}
 	_, _ = e.plain(EnvLogFormat), e.plain(config.EnvConfig) // they are known; LogHandler and the command line read them
 	if err := errors.Join(e.errs...); err != nil {
@@ -262,6 +251,7 @@ func (e *environment) value(name string) string {
 const (
 	EnvHTTPSecret    = "ORDERCLOSE_HTTP_SECRET"
 	EnvPaymentSecret = "ORDERCLOSE_PAYMENT_SECRET"
+	EnvWebhookSecret = "ORDERCLOSE_WEBHOOK_SECRET"
 )
 
 // Secrets sign the requests to the services of the shop that topics.yaml names. Each secret is whsec_ and 24 to
@@ -271,6 +261,7 @@ const (
 type Secrets struct {
 	HTTP    []string `json:"-"` // for the service that closes orders; required by closer.http.url
 	Payment []string `json:"-"` // for the payment provider; required by closer.payment.url
+	Webhook []string `json:"-"` // for the receiver of events; required by the role webhook
 }
 
 // Format hides the secrets, for every verb.
@@ -302,10 +293,10 @@ func OfClosing(c config.Closer) []string {
 // Require returns an error that names each of the variables that is not set, with a hint.
 func (s Servers) Require(names ...string) error {
 	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
-		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
+		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0, EnvWebhookSecret: len(s.Secrets.Webhook) > 0}
 	var errs []error
 	for _, name := range names {
-		if !set[name] && s.Others[name] == "" {
+		if !set[name] {
 			orFile := ", or name a file that holds it in " + name + "_FILE"
 			if name == EnvBrokers || name == EnvListen { // they are no secrets
 				orFile = ""

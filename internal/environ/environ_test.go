@@ -46,15 +46,15 @@ func TestRead_ReadsEveryVariable(t *testing.T) {
 
 func TestUnknownVariables_AreNamedWithTheNearestKnownOne(t *testing.T) {
 	got := environ.UnknownVariables([]string{
-		"ORDERCLOSE_SERVICE_URI=https://u:secret@x", "ORDERCLOSE_KAFKA_BROKER=b:1", "ORDERCLOSE_LISTEN_FILE=f", "ORDERCLOSE_COLOUR=red",
+		"ORDERCLOSE_WEBHOOK_SECRETS=secret", "ORDERCLOSE_KAFKA_BROKER=b:1", "ORDERCLOSE_LISTEN_FILE=f", "ORDERCLOSE_COLOUR=red",
 		"ORDERCLOSE_DB_DSN_FILE=f", "ORDERCLOSE_LISTEN=:1", "PATH=/bin", "ORDERCLOSE_RELAY_SERVICE_HOST=10.0.0.1", "ORDERCLOSE_RELAY_PORT_9464_TCP_ADDR=10.0.0.1",
 		"ORDERCLOSE_RELAY_SERVICE_PORT_METRICS=1",
-	}, "ORDERCLOSE_SERVICE_URL")
+	})
 	want := []string{
 		"ORDERCLOSE_COLOUR is not a variable of this program and has no effect",
 		"ORDERCLOSE_KAFKA_BROKER is not a variable of this program and has no effect; did you mean ORDERCLOSE_KAFKA_BROKERS?",
 		"ORDERCLOSE_LISTEN_FILE is not a variable of this program and has no effect",
-		"ORDERCLOSE_SERVICE_URI is not a variable of this program and has no effect; did you mean ORDERCLOSE_SERVICE_URL?",
+		"ORDERCLOSE_WEBHOOK_SECRETS is not a variable of this program and has no effect; did you mean ORDERCLOSE_WEBHOOK_SECRET?",
 	}
 	expect.Same(t, got, want, "warnings")
 	sources := must.Get(filepath.Glob("*.go"))(t)

@@ -1,5 +1,5 @@
 // Package health says whether all is well with a pipeline: what a check is, what its answers mean, and which causes hide which consequences.
-// The checks of the core are in internal/ops, those of a room in its room.go.
+// The checks are in internal/ops, and that of the webhook in its package.
 package health
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // Check is a question about a pipeline, and what its answer means. Status, doctor and the console ask and judge the same
-// list: that of internal/ops, and those of rooms.
+// list: that of internal/ops, and that of package webhook.
 type Check struct {
 	Name    string                                    // says in a finding which question got no answer, such as "dead letters"
 	Every   time.Duration                             // an answer that is younger is not asked for again
@@ -43,13 +43,9 @@ type Kind struct {
 	Blind    bool             // a part of the state is unknown
 	InDoctor bool             // it is a finding of doctor, also if it can wait until today's work
 	Page     string           // the path in the console that shows more; "": none
-	Titles   Titles           // of a kind of a room; nil: the console has them
 	// Hides has the kinds of findings that follow from this one, and the names of checks that get no answer because of it.
 	Hides []ProblemKind
 }
-
-// Titles are what the console calls the findings of a kind, by language: en and zh.
-type Titles map[string]string
 
 // Name is the name of a check whose answer is a T.
 type Name[T any] string

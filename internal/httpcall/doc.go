@@ -1,6 +1,6 @@
 // Package httpcall calls two HTTP services of a user: the service that closes orders, and the
 // payment provider. docs/http.md describes the protocol for other languages: POST requests with
-// JSON, signed by internal/signature. The room webhook sends its events by a Client too.
+// JSON, signed by internal/signature. Package webhook sends its events by a Client too.
 //
 // Client sends requests. Receive and Reply handle them in a service. An Endpoint decides how
 // long a call may take, and when the service is not called: create one for each service and

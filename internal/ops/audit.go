@@ -36,7 +36,7 @@ type AuditOptions struct {
 	Tolerance time.Duration
 	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger rows and events.
 	Config *config.Config
-	// EventsTaken says that a room takes the events out of the outbox, so that they reach no topic: none is judged.
+	// EventsTaken says that the webhook takes the events out of the outbox, so that they reach no topic: none is judged.
 	EventsTaken bool
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.

@@ -19,7 +19,7 @@ import (
 	"github.com/orderclose/orderclose/internal/topics"
 )
 
-// Checks returns the checks of the core, causes before their consequences. A status costs Kafka some requests for each
+// Checks returns the checks but that of package webhook, causes before their consequences. A status costs Kafka some requests for each
 // partition: with one each 5 s an open page cost 1.7 % of a core while a million records waited.
 func Checks() []health.Check {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
@@ -100,7 +100,7 @@ func Checks() []health.Check {
 	}
 }
 
-// findings are what the checks have found so far, with the judgements of the core.
+// findings are what the checks have found so far, with the judgements of this package.
 type findings struct{ *health.Findings }
 
 // judged returns the Check.Judge that judges so.

@@ -37,8 +37,6 @@ type Pipeline struct {
 	Control *control.Reader // of Kafka
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
-	// Checks are those of rooms.
-	Checks []health.Check
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
 	Pending func() (deadletters.Counts, error)
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.

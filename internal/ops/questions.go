@@ -69,9 +69,9 @@ type Questions struct {
 	byName map[string]*Question[any]
 }
 
-// NewQuestions returns the questions of Checks, and of checks of rooms, about a pipeline. ends and first are those of NewQuestion.
-func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline, rooms ...health.Check) *Questions {
-	q := &Questions{append(Checks(), rooms...), map[string]*Question[any]{}}
+// NewQuestions returns the questions of Checks, and of others, about a pipeline. ends and first are those of NewQuestion.
+func NewQuestions(ends context.Context, first time.Duration, pipeline func() Pipeline, others ...health.Check) *Questions {
+	q := &Questions{append(Checks(), others...), map[string]*Question[any]{}}
 	for _, c := range q.checks {
 		if c.Ask == nil {
 			continue

@@ -1,5 +1,4 @@
-// Package partition is the engine of every stage that consumes partitions: the relay, the
-// closer, and roles of rooms.
+// Package partition is the engine of every stage that consumes partitions: relay and closer.
 //
 // A stage describes itself by a Stage, and calls Consume with a function that creates a
 // Handler for each assigned partition. A Loop serves the partition: it fetches, commits what

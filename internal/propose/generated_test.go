@@ -226,7 +226,7 @@ func TestPropose_GeneratedShopsAreClosedRight(t *testing.T) {
 			expect.That(t, len(wrong) == 0, "orders %v would close, and have to stay open: %s", wrong, what)
 			expect.That(t, len(left) == 0, "orders %v stay open without a question: %s", left, what)
 			expect.That(t, g.answer != "none" || len(g.seen) <= 5, "too many questions: %s", what)
-			cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka()))(t)
+			cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka))(t)
 			e := g.f.Exceptions(cfg.Orders, p.delay)
 			expect.That(t, len(e.Money) == 0 || cfg.Accepts(mapping.PaidOrders), "the file has exceptions that nobody was asked about: %+v: %s", e, what)
 			cfg.Orders.Where, cfg.Orders.NotBefore = nil, time.Time{}

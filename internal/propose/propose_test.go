@@ -191,7 +191,7 @@ func TestPropose_RandomSchemasAreReadRightOrAsked(t *testing.T) {
 }
 
 func (s *shop) judge(t *testing.T, p *Proposal, asked string) {
-	cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka()))(t)
+	cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka))(t)
 	m := cfg.Orders
 	expect.Equal(t, m.Orders, s.table, "the table of orders")
 	expect.Equal(t, strings.Trim(fmt.Sprint(m.Status.From), `"`), s.unpaid, "the status of unpaid orders")

@@ -215,18 +215,3 @@ func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 		expect.That(t, c.Live, "%v is not live and was applied", c)
 	}
 }
-
-func TestChanges_HaveTheKeysOfASection(t *testing.T) {
-	type section struct {
-		Mode   string `yaml:"mode" enum:"slow fast"`
-		Source string `yaml:"source"`
-	}
-	trial := config.Section[section]{Key: "trial"}
-	parse := func(text string) *config.Config {
-		return must.Get(config.Parse("t", []byte("buckets: [1m]\n"+text), trial))(t)
-	}
-	before, after := parse("trial: {mode: fast, source: s}"), parse("trial: {mode: slow, source: s}")
-	expect.Same(t, Changes(before, parse("trial: {mode: fast, source: s}")), nil, "the same file")
-	expect.Same(t, Changes(before, after), []Change{{Key: "trial.mode", From: "fast", To: "slow"}}, "changes")
-	expect.Equal(t, trial.Of(Effective(before, after)).Mode, "fast", "a running process")
-}

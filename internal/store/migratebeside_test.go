@@ -4,11 +4,9 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
-	"testing/fstest"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
@@ -21,8 +19,8 @@ func migrateBesideAReader(t *testing.T) {
 	dsn := ownDatabase(t)
 	must.Do(t, open(t, store.Options{DSN: dsn}).Migrate(t.Context()))
 	s, newer := openMigrated(t, store.Options{DSN: dsn}), open(t, store.Options{DSN: dsn})
-	step := &fstest.MapFile{Data: []byte("ALTER TABLE receipts ADD COLUMN note VARCHAR(9) NULL;\n")}
-	newer.UseTables(migrations.Tables{Room: "notes", Files: fstest.MapFS{"mysql/1.sql": step, "postgres/1.sql": step}})
+	const step = "ALTER TABLE receipts ADD COLUMN note VARCHAR(9) NULL;\n"
+	newer.Migrations = storetest.WithSteps(map[string]string{"mysql/9001.sql": step, "postgres/9001.sql": step})
 	overdue(t, s, "a")
 	reader := must.Get(s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 	must.Do(t, reader.QueryRow("SELECT COUNT(*) FROM receipts").Scan(new(int)))

@@ -19,7 +19,7 @@ import (
 // asUserOf creates a user with the privileges of docs/data/access.yaml, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
-	return asUserWith(t, admin, dsn, shop, must.Get(rights.Core("../.."))(t))
+	return asUserWith(t, admin, dsn, shop, must.Get(rights.Read("../.."))(t))
 }
 
 func asUserWith(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop, rows rights.Rows) string {

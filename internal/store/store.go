@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/closetx"
 	"github.com/orderclose/orderclose/internal/store/internal/db"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/store/money"
 	"github.com/orderclose/orderclose/internal/store/mysqldsn"
 	"github.com/orderclose/orderclose/internal/store/postgres"
@@ -100,7 +101,7 @@ func Open(o Options) (*Store, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	h := &db.Handle{OrdersAt: o.OrdersAt, MaxIdle: o.MaxOpenConns}
+	h := &db.Handle{OrdersAt: o.OrdersAt, MaxIdle: o.MaxOpenConns, Migrations: migrations.Files}
 	pool, dialector, err := o.open(h)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (o Options) openPostgres(s *db.Handle) (*sql.DB, gorm.Dialector, error) {
 // the database from here on. orders maps the tables of orders; nil: the tables that Migrate creates. pipeline is
 // Options.Pipeline. The error names the problems of the mapping.
 func New(on *gorm.DB, d db.Dialect, orders *mapping.Mapping, pipeline string) (*Store, error) {
-	h := &db.Handle{Gorm: on, Dialect: d}
+	h := &db.Handle{Gorm: on, Dialect: d, Migrations: migrations.Files}
 	err := h.MapOrders(orders, pipeline, orderclose.Delays{})
 	return newStore(h), err
 }

@@ -40,5 +40,4 @@
 // What runs the tests:
 //
 //	ring       which tests belong to make unit, make test and make test-all
-//	without    make without: everything without a room
 package testkit

@@ -114,7 +114,7 @@ func Start(o Options) (*Servers, error) {
 	return w, nil
 }
 
-// App returns an App on these servers, and creates its topics and the tables of its rooms. Options.Config or TopicsFile is
+// App returns an App on these servers, and creates its topics and tables. Options.Config or TopicsFile is
 // required. Options.Servers and Options.Connections are not used. Servers.Close closes the clients
 // of the App; call it after App.Run has returned.
 func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, error) {

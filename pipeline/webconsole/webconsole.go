@@ -18,7 +18,6 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
 )
 
 // Settings say where the console listens, who may open it, and whether it may change anything.
@@ -53,7 +52,7 @@ func New(o Options) func(pipeline.Host) (run func(context.Context) error, err er
 		c, err := console.New(console.Options{
 			Pipeline: ops.Pipeline{
 				Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis, OwnStore: host.OwnStore,
-				Broken: host.ConfigBroken, Checks: room.Checks(host.Rooms),
+				Broken: host.ConfigBroken,
 			},
 			Config: host.Config, Settings: o.Settings, Version: o.Version, Logger: host.Logger.With("stage", "console"),
 		})

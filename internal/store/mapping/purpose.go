@@ -132,21 +132,20 @@ func (p purpose) fix() string {
 	return do
 }
 
-// ownTables are the tables that the core creates beside the shop's tables, and writes itself. They have the same names in each
+// ownTables are the tables that orderclose creates beside the shop's tables, and writes itself. They have the same names in each
 // database.
 var ownTables = sync.OnceValue(func() (names []string) {
-	steps, _ := migrations.Core.Steps("mysql", true) // embedded files are always read
+	steps, _ := migrations.Steps(migrations.Files, "mysql", true) // embedded files are always read
 	for _, step := range steps {
 		names = append(names, step.Creates()...)
 	}
 	return names
 })
 
-// OwnTables returns the names of the tables that the core creates beside the shop's tables.
+// OwnTables returns the names of the tables that orderclose creates beside the shop's tables.
 func OwnTables() []string { return slices.Clone(ownTables()) }
 
-// isOwnTable reports whether a table is one of the core's, in any case: some servers ignore it. A room's table that the shop has is
-// refused when the room is migrated.
+// isOwnTable reports whether a table is one of them, in any case: some servers ignore it.
 func isOwnTable(table string) bool { return slices.Contains(ownTables(), strings.ToLower(table)) }
 
 // refuseOwnTable reports a table that is one of orderclose's own tables.

@@ -1,4 +1,4 @@
-// Package migrations has the tables of the core, as SQL for each database, and reads such files of rooms too.
+// Package migrations has the tables of orderclose, as SQL for each database.
 package migrations
 
 import (
@@ -11,64 +11,46 @@ import (
 	"strings"
 )
 
-// Tables are the tables of the core or of a room. Files has the steps that create and change them, in files
-// DIALECT/NUMBER.sql or DIALECT/NUMBER_NAME.sql. DIALECT is mysql, postgres or sqlite, and NUMBER begins with 1.
-type Tables struct {
-	Room  string // "": the core
-	Files fs.FS
-}
-
+// Files has the steps that create and change the tables, in files DIALECT/NUMBER_NAME.sql. DIALECT is mysql, postgres or sqlite, and NUMBER begins
+// with 1. A step is never changed; the next one changes tables. Programs of the last release still work with it. Each statement but the last can
+// be repeated, because MySQL commits each by itself.
+//
 //go:embed mysql postgres sqlite
-var files embed.FS
+var Files embed.FS
 
-// Core has the tables of the core.
-var Core = Tables{Files: files}
+// VersionTable has a row for each step that was applied.
+const VersionTable = "orderclose_schema"
 
-// VersionTable has a row for each step of the core that was applied, and RoomTable for each step of a room.
-const (
-	VersionTable = "orderclose_schema"
-	RoomTable    = "orderclose_rooms"
-)
-
-// reference is a comment in the first step of the core. Behind it are the tables of the reference schema: orders, lines and stock. If the
+// reference is a comment in the first step. Behind it are the tables of the reference schema: orders, lines and stock. If the
 // orders are in the shop's own tables, these tables are left out.
 const reference = "\n-- The orders of a shop without tables of its own.\n"
 
 // Step is a step of the schema.
 type Step struct {
-	Room      string // "": of the core
 	Number    int64
 	File, SQL string // the SQL ends with the row that records the step
 }
 
-// Steps returns the steps for a dialect, in their order; if mapped, without the tables of the reference schema. A room has a step 0 before
-// them, without statements: from then on a table of the room is one of orderclose. An error names the file.
-func (t Tables) Steps(dialect string, mapped bool) (steps []Step, err error) {
-	names, err := fs.Glob(t.Files, dialect+"/*.sql") // sorted
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("room %s has no tables for %s", t.Room, dialect)
-	}
-	record := "INSERT INTO " + VersionTable + " (version_id, is_applied) VALUES (%d, 1);\n"
-	if t.Room != "" {
-		record = "INSERT INTO " + RoomTable + " (room, number) VALUES ('" + t.Room + "', %d);\n"
-		steps = []Step{{t.Room, 0, path.Join(t.Room, "00"), fmt.Sprintf(record, 0)}}
-	}
+// Steps returns the steps of files for a dialect, in their order; if mapped, without the tables of the reference schema. An error names the file.
+func Steps(files fs.FS, dialect string, mapped bool) (steps []Step, err error) {
+	names, err := fs.Glob(files, dialect+"/*.sql") // sorted
 	for _, name := range names {
 		file := path.Base(name)
 		number, _, _ := strings.Cut(strings.TrimSuffix(file, ".sql"), "_")
 		n, wrong := strconv.ParseInt(number, 10, 64)
 		if wrong != nil {
-			return nil, fmt.Errorf("%s of room %q: %w", name, t.Room, wrong)
+			return nil, fmt.Errorf("%s: %w", name, wrong)
 		}
-		sql, failed := fs.ReadFile(t.Files, name)
+		sql, failed := fs.ReadFile(files, name)
 		if failed != nil {
 			return nil, failed
 		}
 		text := string(sql)
-		if mapped && t.Room == "" {
+		if mapped {
 			text, _, _ = strings.Cut(text, reference)
 		}
-		steps = append(steps, Step{t.Room, n, path.Join(t.Room, file), text + fmt.Sprintf(record, n)})
+		record := fmt.Sprintf("INSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n", VersionTable, n)
+		steps = append(steps, Step{n, file, text + record})
 	}
 	return steps, err
 }

@@ -5,6 +5,6 @@
 //	history.go       all rows of one order; the statuses of the reference schema
 //	audit.go         the rows of many orders, and whether their stock moved once
 //	counts.go        the categories of orders, and how many have which state
-//	outbox.go        the outboxes of events and of schedules; transactions of rooms
+//	outbox.go        the outboxes of events and of schedules; transactions of the webhook
 //	eventsagain.go   events that their topic has lost
 package read

@@ -147,9 +147,6 @@ func (s *Reader) history(tx *gorm.DB, id string, history *OrderHistory) (err err
 	return err
 }
 
-// webhookRoom is the name of the room whose tables have the events that wait for the receiver of the webhook.
-const webhookRoom = "webhook"
-
 // pending reads the first rows of an order in the outboxes and of the webhook.
 func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err error) {
 	// No index has the order's id: these tables hold only rows that are not published yet.
@@ -162,10 +159,7 @@ func (s *Reader) pending(tx *gorm.DB, id string, history *OrderHistory) (err err
 		}
 		*to = append(*to, rows...)
 	}
-	if !s.HasTables(webhookRoom) {
-		return nil
-	}
-	return db.EachRow(tx, "SELECT id, taken_ms, CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload ELSE '' END, attempts, error FROM webhook_events"+
+	return db.EachRow(tx, "SELECT id, taken_ms, CASE WHEN OCTET_LENGTH(payload) <= ? THEN payload ELSE '' END, attempts, error FROM orderclose_webhook_events"+
 		" WHERE order_id = ? ORDER BY id"+oneMore, []any{wire.MaxRecordBytes, id},
 		func(rows *sql.Rows) error {
 			r := PendingRow{Webhook: true}

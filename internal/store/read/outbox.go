@@ -225,7 +225,7 @@ type Tx struct {
 	gorm *gorm.DB
 }
 
-// InTx runs fn in a transaction at READ COMMITTED, for a room with tables of its own. It runs fn again if the transaction lost a deadlock
+// InTx runs fn in a transaction at READ COMMITTED, for the webhook. It runs fn again if the transaction lost a deadlock
 // or a lock wait, so fn must not keep state between runs. The errors are those of the other methods.
 func (s *Reader) InTx(ctx context.Context, fn func(tx Tx) error) error {
 	return s.FailedTo(ctx, s.Transact(ctx, func(tx *gorm.DB) error { return fn(Tx{tx.Statement.ConnPool.(*sql.Tx), s, tx}) }), "transaction")

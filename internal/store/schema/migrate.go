@@ -21,13 +21,12 @@ import (
 
 // Schema is the version of the schema that a database has, and that this program needs.
 type Schema struct {
-	Has, Wants int64    // Has is 0 for a database without the schema
-	Oldest     int64    // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
-	Lacks      []int64  // steps below Has that were skipped
-	Orders     string   // the close (see closeOf) to which the receipts in this database belong
-	Other      string   // the close of this program if that is another one; else ""
-	Rooms      []string // rooms whose tables are missing
-	Rename     string   // the statement that makes Other the owner of the receipts; "" without Other
+	Has, Wants int64   // Has is 0 for a database without the schema
+	Oldest     int64   // if Has is more than Wants: the oldest program, by its Wants, that can use the schema
+	Lacks      []int64 // steps below Has that were skipped
+	Orders     string  // the close (see closeOf) to which the receipts in this database belong
+	Other      string  // the close of this program if that is another one; else ""
+	Rename     string  // the statement that makes Other the owner of the receipts; "" without Other
 }
 
 // Newer reports whether a newer program has migrated the schema.
@@ -38,7 +37,7 @@ func (v Schema) tooNew() bool { return v.Newer() && v.Oldest > v.Wants }
 
 // usable reports whether this program can use the schema.
 func (v Schema) usable() bool {
-	return len(v.Lacks)+len(v.Rooms) == 0 && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
+	return len(v.Lacks) == 0 && v.Other == "" && (v.Has == v.Wants || v.Newer() && v.Oldest <= v.Wants) //mutant:wrong-schema-used
 }
 
 // SchemaError says that this program cannot use the schema of the database.
@@ -60,9 +59,6 @@ func (e *SchemaError) Error() string {
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
-	}
-	if len(e.Rooms) > 0 && e.Has >= e.Wants {
-		return fmt.Sprintf("the database lacks the tables of %s (keys of topics.yaml): run orderclose migrate", strings.Join(e.Rooms, " and "))
 	}
 	return fmt.Sprintf("the database's schema has version %d and this program needs %d: run orderclose migrate", e.Has, e.Wants)
 }
@@ -153,15 +149,15 @@ func (s *Checker) applySteps(ctx context.Context, pool *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	has, err := s.applied(ctx, steps)
+	has, err := s.applied(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.refuseForeignTables(ctx, pool, steps, has); err != nil {
+	if err := s.refuseForeignTables(ctx, pool, steps); err != nil {
 		return err
 	}
 	for _, step := range steps {
-		if slices.Contains(has[step.Room], step.Number) {
+		if slices.Contains(has, step.Number) {
 			continue
 		}
 		if err := applyFreely(ctx, pool, step); err != nil {
@@ -242,20 +238,16 @@ func (s *Checker) exclusively(ctx context.Context, pool *sql.DB, work func(ctx c
 }
 
 // refuseForeignTables returns an error if there is a table that a step would create. If there is the table of
-// applied steps, or for a room its row 0, Migrate was interrupted, and the tables are ours.
-func (s *Checker) refuseForeignTables(ctx context.Context, pool *sql.DB, steps []migrations.Step, has map[string][]int64) error {
+// applied steps, the tables are ours.
+func (s *Checker) refuseForeignTables(ctx context.Context, pool *sql.DB, steps []migrations.Step) error {
 	exists := func(table string) (n int, err error) {
 		err = pool.QueryRowContext(ctx, s.Dialect.HasTable, table).Scan(&n)
 		return n, err
 	}
-	core, err := exists(db.VersionTable)
-	if err != nil {
+	if ours, err := exists(db.VersionTable); err != nil || ours > 0 { //mutant:foreign-table-taken
 		return err
 	}
 	for _, step := range steps {
-		if step.Room == "" && core > 0 || len(has[step.Room]) > 0 { //mutant:foreign-table-taken
-			continue
-		}
 		for _, table := range step.Creates() {
 			if n, err := exists(table); err != nil {
 				return err
@@ -281,13 +273,8 @@ func (s *Checker) Schema(ctx context.Context) (v Schema, err error) {
 	if err != nil {
 		return v, err
 	}
-	all, err := s.applied(ctx, steps)
-	has := all[""]
-	for _, step := range steps {
-		if step.Room == "" {
-			v.Wants = step.Number
-		}
-	}
+	has, err := s.applied(ctx)
+	v.Wants = steps[len(steps)-1].Number
 	if len(has) > 0 {
 		v.Has = slices.Max(has)
 	}
@@ -302,51 +289,25 @@ func (s *Checker) Schema(ctx context.Context) (v Schema, err error) {
 		}
 	}
 	if db.Denied(err) {
-		table := db.VersionTable
-		if len(has) > 0 {
-			table = migrations.RoomTable
-		}
-		return v, s.FailedTo(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist", table)
+		return v, s.FailedTo(ctx, err, "read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist",
+			db.VersionTable)
 	}
 	if err != nil {
 		return v, s.FailedTo(ctx, err, "read the schema's version")
 	}
 	for _, step := range steps {
-		switch {
-		case slices.Contains(all[step.Room], step.Number):
-		case step.Room != "":
-			v.Rooms = append(v.Rooms, step.Room) //mutant:room-tables-unchecked
-		case step.Number < v.Has:
+		if step.Number < v.Has && !slices.Contains(has, step.Number) {
 			v.Lacks = append(v.Lacks, step.Number)
 		}
 	}
-	v.Rooms = slices.Compact(v.Rooms)
 	if !v.usable() {
 		return v, &SchemaError{v}
 	}
 	return v, nil
 }
 
-// applied returns the numbers of the steps that were applied to the database, by room, with those of the core at ""; none: it has
-// no schema. Those of rooms are read only if steps, which are all of this program, have some.
-func (s *Checker) applied(ctx context.Context, steps []migrations.Step) (map[string][]int64, error) {
-	versions, err := s.appliedCore(ctx)
-	has := map[string][]int64{"": versions}
-	if err != nil || steps[len(steps)-1].Room == "" || len(versions) == 0 {
-		return has, err
-	}
-	var rows []struct {
-		Room   string
-		Number int64
-	}
-	err = s.Gorm.WithContext(ctx).Raw("SELECT room, number FROM " + migrations.RoomTable).Scan(&rows).Error
-	for _, row := range rows {
-		has[row.Room] = append(has[row.Room], row.Number)
-	}
-	return has, err
-}
-
-func (s *Checker) appliedCore(ctx context.Context) (versions []int64, err error) {
+// applied returns the numbers of the steps that were applied to the database; none: it has no schema.
+func (s *Checker) applied(ctx context.Context) (versions []int64, err error) {
 	tx := s.Gorm.WithContext(ctx)
 	var has int64
 	if err := tx.Raw(s.Dialect.HasTable, db.VersionTable).Scan(&has).Error; err != nil {
@@ -359,11 +320,10 @@ func (s *Checker) appliedCore(ctx context.Context) (versions []int64, err error)
 	return versions, err // a table that the user may not read is not listed either
 }
 
-// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations, with the tables of
-// rooms. It includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
+// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
 // reference schema's tables of orders, lines and stock.
-func WriteMigrations(w io.Writer, d db.DialectName, m *mapping.Mapping, rooms ...migrations.Tables) error {
-	steps, err := db.Steps(d, m != nil, rooms)
+func WriteMigrations(w io.Writer, d db.DialectName, m *mapping.Mapping) error {
+	steps, err := migrations.Steps(migrations.Files, string(d), m != nil)
 	return writeMigrations(w, db.ServerDialects[d], closeOf(cmp.Or(m, mapping.Reference())), steps, err)
 }
 

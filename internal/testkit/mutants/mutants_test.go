@@ -15,7 +15,6 @@ package mutants
 import (
 	"bytes"
 	"context"
-	"errors"
 	"hash/fnv"
 	"os"
 	"os/exec"
@@ -26,8 +25,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
@@ -47,29 +44,10 @@ type mutant struct {
 // An empty old piece stands for the whole of the only marked line. A marked line without a change is removed.
 type changes [][2]string
 
-// all returns the mutants of all areas, and those of rooms, which mutants.yaml in their folders has.
+// all returns the mutants of all areas.
 func all() []mutant {
-	return append(slices.Concat(relayMutants, partitionMutants, closerMutants, kafkaMutants, storeMutants,
-		outboxMutants, compensatorMutants, operationMutants, paymentsMutants), ofRooms()...)
-}
-
-func ofRooms() (all []mutant) {
-	files, err := filepath.Glob("../../../rooms/*/mutants.yaml")
-	for _, name := range files {
-		var rows []struct {
-			Slug, Name, Test, Says string
-			Changes                changes
-		}
-		text, failed := os.ReadFile(name)
-		err = errors.Join(err, failed, yaml.Unmarshal(text, &rows))
-		for _, r := range rows {
-			all = append(all, mutant{r.Slug, r.Name, r.Changes, "rooms/" + filepath.Base(filepath.Dir(name)), r.Test, r.Says})
-		}
-	}
-	if err != nil {
-		panic(err) // a file of this repository
-	}
-	return all
+	return slices.Concat(relayMutants, partitionMutants, closerMutants, kafkaMutants, storeMutants,
+		outboxMutants, compensatorMutants, operationMutants, paymentsMutants, webhookMutants)
 }
 
 // Each mutant that the environment selects must be caught.

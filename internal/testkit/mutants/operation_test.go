@@ -49,8 +49,6 @@ var operationMutants = []mutant{
 		"internal/environ", "TestRead_ErrorsNameTheVariableAndShowNoSecret", "user:hunter2@"},
 	{"plain-text-fallback", "a DSN lets a connection fall back to plain text", changes{{"cfg.AllowFallbackToPlaintext", "false"}},
 		"internal/store", "TestOpen_RefusesADSNThatIsNotSafe", `"?tls=preferred" with files false: error <nil>`},
-	{"other-rooms-refused", "a checkout refuses a topics.yaml with the key of a room", changes{{"r.skips", "!r.skips"}},
-		"internal/config", "TestSection_OfAnotherProgramIsRefusedOrSkipped", "this program has no room of this name"},
 	{"unmapped-status-ignored", "audit ignores a status that the mapping does not name", changes{{"{", "&& !has {"}},
 		"internal/ops", "TestJudge_AStatusThatTheMappingDoesNotNameIsReported", "the order is REFUNDED"},
 	{"recreated-dead-letters", "a recreated dead-letter topic with as many records is not noticed", changes{{"id != f.id", "id == f.id"}},

@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
-// docs/data/alerts-tested.csv, or that of its room, says of every alert how it was tested: in which incidents of the game day, or why by promtool only.
+// docs/data/alerts-tested.csv says of every alert how it was tested: in which incidents of the game day, or why by promtool only.
 func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 	var alerts []string
 	names, err := filepath.Glob("../../../deploy/helm/orderclose/alerts/*.rules.yml")
@@ -41,13 +41,10 @@ func TestGameDay_TheTableHasEveryAlert(t *testing.T) {
 		}
 	}
 	table := map[string]string{}
-	ofRooms := must.Get(filepath.Glob("../../../rooms/*/alerts-tested.csv"))(t)
-	for _, name := range append(ofRooms, "../../../docs/data/alerts-tested.csv") {
-		for _, row := range must.Get(csv.NewReader(strings.NewReader(readFile(t, name))).ReadAll())(t)[1:] {
-			_, twice := table[row[0]]
-			expect.That(t, !twice, "the table has %s twice", row[0])
-			table[row[0]] = row[1]
-		}
+	for _, row := range must.Get(csv.NewReader(strings.NewReader(readFile(t, "../../../docs/data/alerts-tested.csv"))).ReadAll())(t)[1:] {
+		_, twice := table[row[0]]
+		expect.That(t, !twice, "the table has %s twice", row[0])
+		table[row[0]] = row[1]
 	}
 	for _, alert := range alerts {
 		switch how, want := table[alert], strings.Join(played[alert], "; "); {

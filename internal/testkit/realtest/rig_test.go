@@ -31,8 +31,6 @@ import (
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // binDir is a folder for the production binary; TestMain creates and removes it.
@@ -247,7 +245,7 @@ func (r *rig) configure(text string) {
 // readConfig reads the topics.yaml again that a test has changed.
 func (r *rig) readConfig() {
 	r.t.Helper()
-	r.cfg = must.Get(config.Load(r.file, room.Sections(rooms.All())...))(r.t)
+	r.cfg = must.Get(config.Load(r.file))(r.t)
 }
 
 // append appends the messages to a partition. While a busy broker does not answer in time, append sends them again. They are written once.

@@ -1,7 +1,6 @@
 package realtest
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -42,14 +41,12 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
-// plays has for each part of the core what it does as a user who has exactly the rows of the part. The access.yaml of a room says it for its role.
+// plays has for each part what it does as a user who has exactly the rows of the part.
 var plays = map[string]func(*seat){
 	"producer": (*seat).producer, "relay": (*seat).relay, "closer": (*seat).closer, "compensator": (*seat).compensator, "outbox": (*seat).outbox,
-	"callback": (*seat).callback, "checkout": (*seat).checkout, "rule": (*seat).rule, "migrate": (*seat).migrate,
+	"callback": (*seat).callback, "checkout": (*seat).checkout, "rule": (*seat).rule, "migrate": (*seat).migrate, "webhook": (*seat).webhook,
 	"inspector": func(s *seat) { s.cli(s.user.env, "topics check") }, "viewer": (*seat).viewer, "operator": (*seat).operator,
 }
 
@@ -57,7 +54,7 @@ var plays = map[string]func(*seat){
 func TestSecure_EachPartWorksWithItsRights(t *testing.T) {
 	placementOf(t)
 	t.Parallel()
-	rows := must.Get(rights.All("../../.."))(t)
+	rows := must.Get(rights.Read("../../.."))(t)
 	var parts []string
 	for _, row := range slices.Concat(rows.Kafka, rows.Database) {
 		if !slices.Contains(parts, row[0]) {
@@ -73,7 +70,7 @@ func TestSecure_EachPartWorksWithItsRights(t *testing.T) {
 		var acls []kafkago.ACLEntry
 		ofKafka := accessTable(t)
 		for _, part := range parts {
-			s := &seat{part: part, prefix: newPrefix(), user: b.by(kafka.Plain, part), admin: admin, as: rows.Play[part]}
+			s := &seat{part: part, prefix: newPrefix(), user: b.by(kafka.Plain, part), admin: admin}
 			for _, row := range ofKafka[part] {
 				acls = append(acls, row.acl(t, part, s.prefix))
 			}
@@ -90,10 +87,7 @@ func TestSecure_EachPartWorksWithItsRights(t *testing.T) {
 					must.Do(t, apply(t.Context(), admin, topics.Specs(s.cfg)))
 				}
 				play := plays[s.part]
-				if _, ofRoom := rows.Play[s.part]; ofRoom {
-					play = (*seat).room
-				}
-				must.That(t, play != nil, "docs/security.md has a part %s that neither its room nor anything here plays", s.part)
+				must.That(t, play != nil, "docs/security.md has a part %s that nothing here plays", s.part)
 				play(s)
 			})
 		}
@@ -111,7 +105,6 @@ type seat struct {
 	admin        *kafka.Cluster // may do everything
 	root         *store.Store   // may do everything
 	postgres     bool
-	as           rights.Play // how the role of a room is played
 }
 
 // later is when orders are due that must not become due during the test.
@@ -120,17 +113,13 @@ const later = time.Hour
 func (s *seat) configure() {
 	s.t.Helper()
 	text := "topics: {prefix: " + s.prefix + "}\npartitions: 2\nbuckets: [1s, 2s]\n"
-	section := s.as.Topics
-	for _, r := range rooms.All() {
-		if r.Name == s.part && r.Settings != nil {
-			section = cmp.Or(section, r.Settings.Sample())
-		}
-	}
-	text += must.Get(rights.Text(section+"\n", s.prefix))(s.t)
-	if s.part == "compensator" {
+	switch s.part {
+	case "webhook":
+		text += "webhook: {url: https://shop.example/events}\n"
+	case "compensator":
 		text += "compensator: {period: 1s}\ndelays: {rules: [{match: {}, remind: [1m]}]}\n"
 	}
-	s.cfg = must.Get(config.Parse("topics.yaml", []byte(text), room.Sections(rooms.All())...))(s.t)
+	s.cfg = must.Get(config.Parse("topics.yaml", []byte(text)))(s.t)
 	s.cfg.Closer.Payment.Recheck = []time.Duration{time.Second}
 	s.file = filepath.Join(s.t.TempDir(), "topics.yaml")
 	must.Do(s.t, os.WriteFile(s.file, []byte(text+"closer: {payment: {url: \"http://127.0.0.1:1/\"}}\n"), 0o600))
@@ -169,11 +158,6 @@ func (s *seat) openDatabase(server string, d database, rows [][]string) {
 	s.t.Cleanup(func() { expect.NoError(s.t, drop(context.Background())) })
 	s.root = must.Get(store.Open(store.Options{DSN: dsn}))(s.t)
 	s.t.Cleanup(func() { s.root.Close() })
-	for _, r := range rooms.All() {
-		if r.Tables != nil {
-			s.root.UseTables(room.TableSteps{Room: r.Name, Files: r.Tables})
-		}
-	}
 	if s.part != "migrate" {
 		must.Do(s.t, s.root.Migrate(s.t.Context()))
 		s.exec(orders...)
@@ -331,8 +315,8 @@ var refused = regexp.MustCompile("lacks the ACL|command denied|permission denied
 func (s *seat) run(done func(log string) error) {
 	s.t.Helper()
 	logs := &testkit.LogBuffer{}
-	o := pipeline.Options{Config: s.cfg, Rooms: rooms.All(), Services: done200{}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
-		Environment: pipeline.Environment{Others: s.as.Environment}}
+	o := pipeline.Options{Config: s.cfg, Services: done200{}, Logger: slog.New(slog.NewTextHandler(logs, nil)),
+		Secrets: pipeline.Secrets{Webhook: []string{serviceSecret}}}
 	connections := clients.Clients{Kafka: must.Get(kafka.New(kafka.Options{Brokers: s.user.brokers, Security: s.user.security, Logger: o.Logger}))(s.t)}
 	defer connections.Kafka.Close()
 	if s.dsn != "" {
@@ -384,36 +368,17 @@ func (s *seat) cli(env []string, commands ...string) {
 	}
 }
 
-// room plays a role of a room.
-func (s *seat) room() {
-	for _, r := range s.as.Records {
-		topic := s.prefix + r.Topic
-		m := wire.Message{Key: []byte(r.Key), Value: []byte(must.Get(rights.Text(r.Value, s.prefix))(s.t))}
-		for name, text := range r.Headers {
-			m.Headers = append(m.Headers, wire.Header{Key: name, Value: []byte(must.Get(rights.Text(text, s.prefix))(s.t))})
-		}
-		if !must.Get(s.admin.Exists(s.t.Context(), topic))(s.t) { // a topic of the shop
-			must.Do(s.t, apply(s.t.Context(), s.admin, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1, Retention: time.Hour}}))
-		}
-		put(s.t, s.admin, topic, m)
-	}
-	s.exec(s.as.Before...)
-	if s.as.Lock != "" {
-		other := must.Get(s.root.DB().BeginTx(s.t.Context(), nil))(s.t)
-		defer other.Rollback()
-		must.Get(other.ExecContext(s.t.Context(), s.sql(s.as.Lock)))(s.t)
-	}
-	s.run(func(string) (err error) {
-		for _, topic := range s.as.Arrives {
-			err = errors.Join(err, s.arrived(s.prefix+topic))
-		}
-		if topic := s.prefix + s.as.Commits; s.as.Commits != "" {
-			err = errors.Join(err, s.committed(s.cfg.Group(s.part, topic), topic))
-		}
-		if s.as.Until != "" {
-			err = errors.Join(err, s.has(s.as.Until))
-		}
-		return err
+// webhook sends an event, beside another program that takes one.
+func (s *seat) webhook() {
+	s.exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('taken', '{}', UTC_TIMESTAMP(3)), ('good', " +
+		`'{"specversion":"1.0","id":"e","source":"/orderclose","type":"order.closed","subject":"good","data":{}}', UTC_TIMESTAMP(3))`)
+	other := must.Get(s.root.DB().BeginTx(s.t.Context(), nil))(s.t)
+	defer other.Rollback()
+	must.Get(other.ExecContext(s.t.Context(), "SELECT id FROM outbox_events ORDER BY id LIMIT 1 FOR UPDATE"))(s.t)
+	s.run(func(string) error {
+		return errors.Join(s.arrived(s.cfg.Topics.Control), s.has("SELECT COUNT(*) FROM orderclose_webhook_state WHERE other_reader_ms > 0"+
+			" AND NOT EXISTS (SELECT 1 FROM outbox_events WHERE order_id = 'good')"+
+			" AND NOT EXISTS (SELECT 1 FROM orderclose_webhook_events WHERE order_id = 'good')"))
 	})
 }
 

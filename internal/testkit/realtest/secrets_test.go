@@ -38,8 +38,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/ring"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/room"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // marks are secrets that are like no other text.
@@ -115,16 +113,10 @@ func noSecretIsShown(t *testing.T, b *broker) {
 		environ.EnvDSN: dsn, environ.EnvRedis: r.redis(servers, name), environ.EnvListen: freeAddress(t),
 		environ.EnvHTTPSecret: r.key(environ.EnvHTTPSecret), environ.EnvPaymentSecret: r.key(environ.EnvPaymentSecret) + "," +
 			r.key(environ.EnvPaymentSecret) + "\n",
-		environ.EnvConsoleListen: freeAddress(t),
+		environ.EnvConsoleListen: freeAddress(t), environ.EnvWebhookSecret: r.key(environ.EnvWebhookSecret),
 	}
 	r.kafkaEnviron(b)
 	service := r.service()
-	host := strings.TrimPrefix(service.URL, "http://")
-	for _, name := range room.Variables(rooms.All()) {
-		if r.env[name] = r.secret(name); strings.HasSuffix(name, "_URL") {
-			r.env[name] = "http://shop:" + url.QueryEscape(r.secret(name)) + "@" + host + "/room/" + r.mark(name) + "?token=" + r.mark(name)
-		}
-	}
 	prefix := newPrefix()
 	r.write("topics.yaml", fmt.Sprintf("topics: {prefix: %s}\npartitions: 1\nbuckets: [1s, 2s]\ncompensator: {period: 2s}\n"+
 		"closer: {payment: {url: \"%s/pay\"}}\n", prefix, service.URL))

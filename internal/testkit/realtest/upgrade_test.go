@@ -7,18 +7,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/environ"
-	"github.com/orderclose/orderclose/internal/store/migrations"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // TestUpgrade_UnderLoadAndBackLosesNothing does what docs/upgrade.md says, from the program of another commit
-// to this one and back, while a shop creates orders. The newer program has a room with a table. Each role has two processes, so while they are replaced,
+// to this one and back, while a shop creates orders. The newer schema has another table. Each role has two processes, so while they are replaced,
 // two versions share the partitions of each group.
 //
 // make test-upgrade runs it, and sets UPGRADE_FROM to the commit.
@@ -33,6 +32,8 @@ func TestUpgrade_UnderLoadAndBackLosesNothing(t *testing.T) {
 
 // upgradeOrders are created while processes are replaced; on a busy machine the last ones are replaced later.
 const upgradeOrders = 600
+
+const notes = "CREATE TABLE notes (id BIGINT PRIMARY KEY);\n"
 
 func upgradeAndBack(t *testing.T, s environ.Servers, old string) {
 	current := must.Get(binary())(t)
@@ -51,7 +52,9 @@ func upgradeAndBack(t *testing.T, s environ.Servers, old string) {
 			r.created(min(len(r.shop.Created())+20, upgradeOrders)) // orders pass between two replacements
 		}
 	}
-	r.store.UseTables(notes)
+	r.store.Migrations = storetest.WithSteps(map[string]string{ // that the earlier program does not know
+		"mysql/9001.sql": notes, "postgres/9001.sql": notes,
+	})
 	r.loadWith(scenario.Spec{Seed: 30, Orders: upgradeOrders, Over: 25 * time.Second, Categories: categories}, func() {
 		r.created(70)
 		r.program = current
@@ -68,12 +71,6 @@ func upgradeAndBack(t *testing.T, s environ.Servers, old string) {
 	v := r.check()
 	expect.That(t, v.ByPath["pipeline"] != 0 && v.Paid != 0, "%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 }
-
-// notes is the table of a room that the earlier program does not know.
-var notes = migrations.Tables{Room: "notes", Files: fstest.MapFS{
-	"mysql/01.sql":    {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
-	"postgres/01.sql": {Data: []byte("CREATE TABLE notes (id BIGINT PRIMARY KEY);\n")},
-}}
 
 // buildCommit builds the program of a commit of this repository, and returns its path. A clone without the commit skips the test.
 func buildCommit(t *testing.T, commit string) string {

@@ -31,7 +31,6 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/rooms"
 )
 
 // picking are the roles that put records into buckets.
@@ -61,7 +60,6 @@ type rig struct {
 	onHang        func(why string)     // of all roles; nil: the process exits
 	disturbed     bool                 // a part was stopped or not running while orders were due
 	deadCauses    []string             // the causes that dead letters may have
-	environment   pipeline.Environment // of the rooms
 	oneClock      bool                 // the database's clock is right
 	orderly       bool                 // all parts were stopped while the broker answered
 	commits       *commitLog
@@ -178,7 +176,7 @@ func (r *rig) startAs(name, role pipeline.Role, changes ...func(o *pipeline.Opti
 	}
 	r.registry = prometheus.NewRegistry()
 	o := pipeline.Options{
-		Config: r.cfg, Connections: c, Rooms: rooms.All(), Environment: r.environment, Logger: r.logger, Registerer: r.registry,
+		Config: r.cfg, Connections: c, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Secrets: pipeline.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 		Store: r.store, OnHang: r.onHang,

@@ -207,9 +207,9 @@ func (d *pooled) empty(ctx context.Context) error {
 // tablesOf lists the tables, but not those of the applied steps.
 var tablesOf = map[store.DialectName]string{
 	store.MySQL: "SELECT CONCAT('`', table_name, '`') FROM information_schema.tables WHERE table_schema = DATABASE()" +
-		" AND table_type = 'BASE TABLE' AND table_name NOT IN ('orderclose_schema', 'orderclose_rooms')",
+		" AND table_type = 'BASE TABLE' AND table_name <> 'orderclose_schema'",
 	store.Postgres: "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')" +
-		" AND tablename NOT IN ('orderclose_schema', 'orderclose_rooms')",
+		" AND tablename <> 'orderclose_schema'",
 }
 
 // withoutReferences lets rows be deleted in any order.

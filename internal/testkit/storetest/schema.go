@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -20,8 +21,8 @@ var schemaPromises = []promise[shop]{
 	{name: "ANewerSchemaIsUsedIfItSaysSo", test: newerSchema, tags: Dialect | Empty},
 	{name: "MigratingTwiceChangesNothing", test: migratingTwice, tags: Dialect | File | Empty | Settings},
 	{name: "PrintedSchemaIsTheSchema", test: printedSchema, tags: Dialect | Empty | Settings},
-	{name: "TablesOfRoomsAreMigratedAndChecked", test: tablesOfRooms, tags: Dialect | Empty},
-	{name: "ATableThatARoomDidNotCreateIsRefused", test: foreignTableOfRoom, tags: Dialect | Empty},
+	{name: "FurtherStepsAreAppliedAndChecked", test: furtherSteps, tags: Dialect | Empty},
+	{name: "ATableThatOrdercloseDidNotCreateIsRefused", test: foreignTable, tags: Dialect | Empty},
 	{name: "AStoreOfTheProgramGetsNoTablesOfOrders", test: ownStore, tags: Dialect | Empty},
 	{name: "PingAnswers", test: pingAnswers},
 	{name: "ActionsOfOperatorsAreKept", test: keepsActions, tags: Dialect},
@@ -129,64 +130,71 @@ func printedSchema(t *testing.T, s *shop) {
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 }
 
-// notes are the tables of a room after a number of steps.
-func notes(steps int) migrations.Tables {
-	files := fstest.MapFS{}
-	for _, d := range []store.DialectName{store.MySQL, store.Postgres, store.SQLite} {
-		for i, sql := range []string{"CREATE TABLE IF NOT EXISTS notes (id BIGINT PRIMARY KEY);\n", "ALTER TABLE notes ADD COLUMN more VARCHAR(9) NULL;\n"}[:steps] {
-			files[fmt.Sprintf("%s/%02d.sql", d, i+1)] = &fstest.MapFile{Data: []byte(sql)}
-		}
+// WithSteps returns the steps of the schema with further files, by DIALECT/NUMBER_NAME.sql.
+func WithSteps(files map[string]string) fs.FS {
+	all := fstest.MapFS{}
+	for name, text := range files {
+		all[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return migrations.Tables{Room: "notes", Files: files}
+	names, _ := fs.Glob(migrations.Files, "*/*.sql")
+	for _, name := range names {
+		text, _ := fs.ReadFile(migrations.Files, name) // embedded files are always read
+		all[name] = &fstest.MapFile{Data: text}
+	}
+	return all
 }
 
-func tablesOfRooms(t *testing.T, s *shop) {
+// notes are the schema and a number of further steps.
+func notes(steps int) fs.FS {
+	files := map[string]string{}
+	for _, d := range []store.DialectName{store.MySQL, store.Postgres, store.SQLite} {
+		for i, sql := range []string{"CREATE TABLE IF NOT EXISTS notes (id BIGINT PRIMARY KEY);\n", "ALTER TABLE notes ADD COLUMN more VARCHAR(9) NULL;\n"}[:steps] {
+			files[fmt.Sprintf("%s/90%02d_notes.sql", d, i+1)] = sql
+		}
+	}
+	return WithSteps(files)
+}
+
+func furtherSteps(t *testing.T, s *shop) {
 	s.migrated("ink")
 	v := must.Get(s.Schema(t.Context()))(t)
 	steps := func() []string {
-		return s.texts("SELECT CONCAT_WS(' ', room, number) FROM orderclose_rooms ORDER BY number")
+		return s.texts("SELECT version_id FROM orderclose_schema WHERE is_applied = 1 AND version_id > 9000 ORDER BY version_id")
 	}
-	for i, applied := range [][]string{{"notes 0", "notes 1"}, {"notes 0", "notes 1", "notes 2"}} {
-		s.UseTables(notes(i + 1))
-		s.wrongVersion(v.Has, "the database lacks the tables of notes (keys of topics.yaml): run orderclose migrate")
+	for i, applied := range [][]string{{"9001"}, {"9001", "9002"}} {
+		s.Migrations = notes(i + 1)
+		s.wrongVersion(v.Has, fmt.Sprintf("has version %d and this program needs %d: run orderclose migrate", v.Has, 9001+i))
 		for range 2 {
 			s.must(s.Migrate(t.Context()))
 			s.must(s.Migrated(t.Context()))
 		}
 		want(t, "steps", steps(), applied)
+		v = must.Get(s.Schema(t.Context()))(t)
 	}
 	s.exec("INSERT INTO notes (id, more) VALUES (1, 'one')")
-	s.UseTables(notes(1)) // a program before the second step
+	s.Migrations = notes(1) // a program before the second step
 	s.must(s.Migrated(t.Context()))
 	s.must(s.Migrate(t.Context()))
 	want(t, "rows", s.count("SELECT COUNT(*) FROM notes"), 1)
 	var printed strings.Builder
 	s.must(s.WriteMigrations(&printed))
-	if text := printed.String(); !strings.Contains(text, "-- notes/01.sql\nCREATE TABLE IF NOT EXISTS notes") || !strings.Contains(text, "VALUES ('notes', 1);") {
-		t.Errorf("the printed schema has no table of the room:\n%s", text)
-	}
+	expect.That(t, strings.Contains(printed.String(), "-- 9001_notes.sql\nCREATE TABLE IF NOT EXISTS notes"), "the printed schema:\n%s", printed.String())
 
 	// MySQL commits the table by itself, and the row of the step never came.
-	s.exec("DELETE FROM orderclose_rooms WHERE number = 1")
-	s.UseTables(notes(2))
+	s.exec("DELETE FROM orderclose_schema WHERE version_id = 9001")
+	s.Migrations = notes(2)
+	s.wrongVersion(9002, "lacks the steps [9001]: run orderclose migrate")
 	s.must(s.Migrate(t.Context()))
-	expect.Equal(t, len(steps()), 3, "steps after one that was interrupted")
+	expect.Equal(t, len(steps()), 2, "steps after one that was interrupted")
 }
 
 // The steps can be repeated, so they would take another program's table for their own.
-func foreignTableOfRoom(t *testing.T, s *shop) {
+func foreignTable(t *testing.T, s *shop) {
 	s.exec("CREATE TABLE stock (a INT)")
 	expect.Says(t, s.Migrate(t.Context()), "a table stock that orderclose did not create", "a table of the shop")
 	s.wrongVersion(0, "run orderclose migrate")
 	s.exec("DROP TABLE stock")
 	s.migrated()
-	s.exec("CREATE TABLE notes (text VARCHAR(9))")
-	s.UseTables(notes(1))
-	expect.Says(t, s.Migrate(t.Context()), "a table notes that orderclose did not create", "a table of the shop")
-	want(t, "steps", s.count("SELECT COUNT(*) FROM orderclose_rooms"), 0)
-	s.exec("DROP TABLE notes")
-	s.must(s.Migrate(t.Context()))
-	s.must(s.Migrated(t.Context()))
 }
 
 func withoutComments(text string) string {

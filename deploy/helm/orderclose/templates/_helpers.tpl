@@ -23,8 +23,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* The servers that each part uses. It decides which Secrets a pod gets and which ports it may reach. With brokers, each role of a room
-     tells status and console of itself. */}}
+{{/* The servers that each part uses. It decides which Secrets a pod gets and which ports it may reach. With brokers, the webhook tells
+     status and console of itself. */}}
 {{- define "orderclose.servers" -}}
 relay: [kafka]
 closer: [kafka, database, services]
@@ -35,23 +35,17 @@ payments: [database, services, payments]
 console: [kafka, database, redis, services]
 migrate: [database]
 topics: [kafka]
-{{- range $role, $of := include "orderclose.rooms" . | fromYaml }}
-{{ $role }}: {{ toJson (concat (ternary (list "kafka") (list) (or $of.kafka (ne ($.Values.env.ORDERCLOSE_KAFKA_BROKERS | default "") ""))) $of.servers) }}
-{{- end }}
+webhook: {{ ternary "[kafka, database, services]" "[database, services]" (ne (.Values.env.ORDERCLOSE_KAFKA_BROKERS | default "") "") }}
 {{- end }}
 
 {{/* The kind of the object that has the pods of a part. Parts that join consumer groups may be StatefulSets. */}}
 {{- define "orderclose.kind" -}}
-{{- $groups := list "relay" "closer" -}}
-{{- range $role, $of := include "orderclose.rooms" .root | fromYaml }}{{ if $of.kafka }}{{ $groups = append $groups $role }}{{ end }}{{ end -}}
-{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part $groups)) -}}
+{{- ternary "StatefulSet" "Deployment" (and .root.Values.statefulSets (has .part (list "relay" "closer"))) -}}
 {{- end }}
 
 {{/* The data of the ConfigMap with the environment. */}}
 {{- define "orderclose.env" -}}
-{{- $secret := list "ORDERCLOSE_DB_DSN" "ORDERCLOSE_REDIS_URL" "ORDERCLOSE_KAFKA_SASL_PASSWORD" "ORDERCLOSE_HTTP_SECRET" "ORDERCLOSE_PAYMENT_SECRET" }}
-{{- $urls := list }}
-{{- range $role, $of := include "orderclose.rooms" . | fromYaml }}{{ $secret = concat $secret $of.secrets }}{{ $urls = concat $urls $of.urls }}{{ end }}
+{{- $secret := list "ORDERCLOSE_DB_DSN" "ORDERCLOSE_REDIS_URL" "ORDERCLOSE_KAFKA_SASL_PASSWORD" "ORDERCLOSE_HTTP_SECRET" "ORDERCLOSE_PAYMENT_SECRET" "ORDERCLOSE_WEBHOOK_SECRET" }}
 {{- range $name := $secret }}
 {{- if hasKey $.Values.env $name }}
 {{- fail (printf "env.%s is a secret, and everybody who may read ConfigMaps would see it: write it into a key of a Secret that secrets names, and the key's file into env.%s_FILE, such as /run/secrets/SERVER/KEY; docs/kubernetes.md lists both" $name $name) }}
@@ -63,11 +57,6 @@ topics: [kafka]
 {{- end }}
 {{- end }}
 ORDERCLOSE_LISTEN: 0.0.0.0:9464
-{{- range $name := $urls }}
-{{- if regexMatch "^[a-z]+://[^/]*@" (get $.Values.env $name | default "") }}
-{{- fail (printf "env.%s has a user or a password: write the URL into a key of the Secret secrets.services, and the key's file into env.%s_FILE, such as /run/secrets/services/KEY" $name $name) }}
-{{- end }}
-{{- end }}
 {{- if not .Values.env.ORDERCLOSE_KAFKA_BROKERS }}
 {{- range $part, $of := merge (dict) .Values.roles .Values.jobs }}
 {{- if and $of.enabled (has "kafka" (get (include "orderclose.servers" $ | fromYaml) $part)) (ne $part "console") }}

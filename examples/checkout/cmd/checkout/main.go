@@ -27,7 +27,6 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/ordercache"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
-	"github.com/orderclose/orderclose/room"
 )
 
 // envSecret is the environment variable of the callback secret, which is never a flag.
@@ -65,7 +64,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
-	cfg, err := pipeline.Load(*file, room.Others())
+	cfg, err := pipeline.Load(*file)
 	if err != nil {
 		return usageError{err}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
+	"io/fs"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +31,7 @@ type Handle struct {
 	Q           *statements
 	given       atomic.Pointer[map[string]int64] // as UseDelays got them, in microseconds by category
 	takesWrites atomic.Pointer[time.Time]        // when NotReadOnly last said so; nil: it did not
-	rooms       sync.Map                         // the migrations.Tables of rooms, by the name of the room
+	Migrations  fs.FS                            // the steps of the schema: migrations.Files, to which tests add
 	// OpenUnbounded opens a pool without a read timeout, for long statements. It is nil on
 	// SQLite, which has no such timeout.
 	OpenUnbounded func() (*sql.DB, error)

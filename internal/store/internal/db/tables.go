@@ -49,7 +49,7 @@ func (s *Handle) HiddenRows(ctx context.Context) ([]mapping.Problem, error) {
 		return nil, err
 	}
 	orders, items := Names(in)
-	names := slices.Concat(s.ownTables(), orders, items, s.Q.onCloseTables())
+	names := slices.Concat(mapping.OwnTables(), orders, items, s.Q.onCloseTables())
 	for _, stock := range s.Q.M.Stock {
 		names = append(names, stock.Table)
 	}
@@ -102,47 +102,9 @@ func (s *Handle) Describe(ctx context.Context, names ...string) (mapping.Schema,
 	return schema, nil
 }
 
-// UseTables adds the tables of rooms, as room.Tables returns them. Migrate creates them, and Schema and Migrated look for them.
-func (s *Handle) UseTables(rooms ...migrations.Tables) {
-	for _, tables := range rooms {
-		s.rooms.Store(tables.Room, tables)
-	}
-}
-
-// HasTables reports whether UseTables has added the tables of a room.
-func (s *Handle) HasTables(room string) bool {
-	_, has := s.rooms.Load(room)
-	return has
-}
-
-// Steps returns the steps of the core, and then those of rooms.
+// Steps returns the steps of the schema.
 func (s *Handle) Steps() ([]migrations.Step, error) {
-	var rooms []migrations.Tables
-	for _, tables := range s.rooms.Range {
-		rooms = append(rooms, tables.(migrations.Tables))
-	}
-	slices.SortFunc(rooms, func(a, b migrations.Tables) int { return cmp.Compare(a.Room, b.Room) })
-	return Steps(s.Dialect.Name, s.Mapped || s.OwnStore(), rooms)
-}
-
-func Steps(d DialectName, mapped bool, rooms []migrations.Tables) (all []migrations.Step, err error) {
-	for _, tables := range append([]migrations.Tables{migrations.Core}, rooms...) {
-		steps, wrong := tables.Steps(string(d), mapped)
-		all, err = append(all, steps...), errors.Join(err, wrong)
-	}
-	return all, err
-}
-
-// ownTables returns the names of the tables that orderclose creates beside the shop's tables, with those of rooms.
-func (s *Handle) ownTables() []string {
-	names := mapping.OwnTables()
-	steps, _ := s.Steps() // Schema reports the error
-	for _, step := range steps {
-		if step.Room != "" {
-			names = append(names, step.Creates()...)
-		}
-	}
-	return names
+	return migrations.Steps(s.Migrations, string(s.Dialect.Name), s.Mapped || s.OwnStore())
 }
 
 // VersionTable is the table of applied steps.

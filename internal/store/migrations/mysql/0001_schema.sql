@@ -1,4 +1,4 @@
--- All tables of the core. All times are UTC. No column defaults to the server's clock, which may have another time zone, except that of the
+-- All tables. All times are UTC. No column defaults to the server's clock, which may have another time zone, except that of the
 -- steps. Ids are up to 64 bytes and compare exactly. Each statement can be repeated, if this step fails in the middle.
 
 -- The steps that were applied. Each step adds a row when it ends. The largest value of oldest is the oldest program that can use the schema, as
@@ -13,13 +13,6 @@ CREATE TABLE IF NOT EXISTS orderclose_schema (
   owner      VARCHAR(255)    CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL COMMENT 'in one row: the table, status and event to which the receipts belong',
   not_before BIGINT          NULL COMMENT 'in the row of the owner, in unix ms: an order that was due earlier stays open (0: none)',
   PRIMARY KEY (id)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-
--- The steps of the tables of rooms that were applied. The row 0 of a room is added before its first step.
-CREATE TABLE IF NOT EXISTS orderclose_rooms (
-  room   VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  number BIGINT      NOT NULL,
-  PRIMARY KEY (room, number)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Stock that a shop releases or ships, and why. The key ensures that it happens once. What a close returned is in its receipt.
@@ -170,6 +163,29 @@ CREATE TABLE IF NOT EXISTS operator_actions (
   result VARCHAR(2000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   PRIMARY KEY (id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- The events that the webhook has taken from outbox_events, until they are accepted. All events of an order have the same next_ms.
+-- Times are unix milliseconds by the database's clock.
+CREATE TABLE IF NOT EXISTS orderclose_webhook_events (
+  id       BIGINT       NOT NULL AUTO_INCREMENT,
+  order_id VARCHAR(64)  CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  payload  MEDIUMTEXT   CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL COMMENT 'the CloudEvent',
+  taken_ms BIGINT       NOT NULL,
+  next_ms  BIGINT       NOT NULL COMMENT 'the next attempt for the order, or the end of the one that runs, 0: none failed or runs',
+  attempts INT          NOT NULL DEFAULT 0,
+  error    VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'of the last attempt',
+  PRIMARY KEY (id),
+  KEY orderclose_webhook_events_next (next_ms, id),
+  KEY orderclose_webhook_events_order (order_id, id)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- Its only row is locked by each process that takes events or chooses the next ones.
+CREATE TABLE IF NOT EXISTS orderclose_webhook_state (
+  id              INT    NOT NULL,
+  other_reader_ms BIGINT NOT NULL COMMENT 'when another program was seen that takes rows of outbox_events, 0: never',
+  last_ms         BIGINT NOT NULL COMMENT 'the last change of orderclose_webhook_events',
+  PRIMARY KEY (id)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+INSERT IGNORE INTO orderclose_webhook_state (id, other_reader_ms, last_ms) VALUES (1, 0, 0);
 
 -- The orders of a shop without tables of its own.
 CREATE TABLE IF NOT EXISTS order_items (

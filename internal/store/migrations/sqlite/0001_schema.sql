@@ -1,4 +1,4 @@
--- All tables of the core. All times are unix milliseconds. AUTOINCREMENT: a deleted id is never used again. Ids
+-- All tables. All times are unix milliseconds. AUTOINCREMENT: a deleted id is never used again. Ids
 -- compare exactly.
 
 -- The steps that were applied. Each step adds a row when it ends. The largest value of oldest is the oldest program that can use the schema, as
@@ -13,13 +13,6 @@ CREATE TABLE IF NOT EXISTS orderclose_schema (
   owner      TEXT NULL, -- in one row: the table, status and event to which the receipts belong
   not_before INTEGER NULL -- in the row of the owner, in unix ms: an order that was due earlier stays open (0: none)
 );
-
--- The steps of the tables of rooms that were applied. The row 0 of a room is added before its first step.
-CREATE TABLE IF NOT EXISTS orderclose_rooms (
-  room   TEXT NOT NULL,
-  number INTEGER NOT NULL,
-  PRIMARY KEY (room, number)
-) WITHOUT ROWID;
 
 -- Stock that a shop releases or ships, and why. The key ensures that it happens once. What a close returned is in its receipt.
 CREATE TABLE IF NOT EXISTS stock_ledger (
@@ -165,6 +158,27 @@ CREATE TABLE IF NOT EXISTS operator_actions (
   action TEXT NOT NULL,
   result TEXT NOT NULL
 );
+
+-- The events that the webhook has taken from outbox_events, until they are accepted. All events of an order have the same next_ms.
+-- Times are unix milliseconds by the database's clock.
+CREATE TABLE IF NOT EXISTS orderclose_webhook_events (
+  id       INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id TEXT    NOT NULL,
+  payload  TEXT    NOT NULL,
+  taken_ms INTEGER NOT NULL,
+  next_ms  INTEGER NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  error    TEXT    NOT NULL DEFAULT ''
+);
+CREATE INDEX IF NOT EXISTS orderclose_webhook_events_next ON orderclose_webhook_events (next_ms, id);
+CREATE INDEX IF NOT EXISTS orderclose_webhook_events_order ON orderclose_webhook_events (order_id, id);
+-- Its only row is locked by each process that takes events or chooses the next ones.
+CREATE TABLE IF NOT EXISTS orderclose_webhook_state (
+  id              INTEGER PRIMARY KEY,
+  other_reader_ms INTEGER NOT NULL,
+  last_ms         INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO orderclose_webhook_state (id, other_reader_ms, last_ms) VALUES (1, 0, 0);
 
 -- The orders of a shop without tables of its own.
 CREATE TABLE IF NOT EXISTS order_items (

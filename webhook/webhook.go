@@ -1,10 +1,9 @@
 // Package webhook posts each event of outbox_events to a URL, for those who have no Kafka. A request is a CloudEvent in structured
 // mode, signed as Standard Webhooks say (https://www.standardwebhooks.com).
 //
-// Run the role webhook beside sweeper, or beside closer and compensator; docs/webhook.md says what the receiver must do. A program that
-// embeds the pipeline passes Room().
+// Run the role webhook beside sweeper, or beside closer and compensator; docs/webhook.md says what the receiver must do.
 //
-// Each process of the role takes rows out of outbox_events into its own table webhook_events, in one transaction. It chooses the first
+// Each process of the role takes rows out of outbox_events into its own table orderclose_webhook_events, in one transaction. It chooses the first
 // event of orders whose time has come, leases it, posts it, and deletes it when it is accepted. So processes share the orders, and the events of
 // an order are sent one after the other. An event that is not accepted waits, and with it the later events of its order.
 // Other orders go on: repeats take no place from first attempts, and say nothing about the receiver to them.
@@ -12,10 +11,10 @@
 // Each event is sent at least once: if a process is killed between the answer and the deletion, the event is sent again with the same
 // webhook-id when its lease has passed.
 //
-//	room.go     the role, its settings, the check, and what is refused
+//	new.go      what a Sender needs and refuses, and the check of status
 //	webhook.go  the loop that sends, and the waits
 //	post.go     one request: its signature, and what the answer means
-//	events.go   the tables of the room
+//	events.go   the tables of the webhook
 package webhook
 
 import (
@@ -106,8 +105,8 @@ func (l *lane) free() int {
 	return parallel - len(l.inFlight)
 }
 
-// sender sends events until its context ends. It belongs to one goroutine.
-type sender struct {
+// Sender sends events until its context ends. Make it with New. It belongs to one goroutine.
+type Sender struct {
 	table
 	post    func(ctx context.Context, e event) outcome
 	poll    time.Duration // pollInterval
@@ -122,8 +121,8 @@ type sender struct {
 	answers []time.Duration // how long the last ones took
 }
 
-// run sends events until ctx ends. Requests in flight then have stopTimeout.
-func (s *sender) run(ctx context.Context) error {
+// Run sends events until ctx ends, and then returns nil. Requests in flight then have stopTimeout.
+func (s *Sender) Run(ctx context.Context) error {
 	s.results, s.worked, s.works = make(chan outcome, 2*parallel), time.Now(), time.Now()
 	posting, cancel := retry.WithFinishTime(ctx, stopTimeout)
 	defer cancel()
@@ -180,7 +179,7 @@ func (s *sender) run(ctx context.Context) error {
 }
 
 // turn does a step, if there is something to do.
-func (s *sender) turn(ctx context.Context, first, again int) (step, error) {
+func (s *Sender) turn(ctx context.Context, first, again int) (step, error) {
 	if len(s.done) == 0 {
 		if any, err := s.any(ctx); !any || err != nil {
 			return step{}, err
@@ -198,7 +197,7 @@ func (s *sender) turn(ctx context.Context, first, again int) (step, error) {
 }
 
 // await waits for an outcome, but not longer than d, and takes those that are there.
-func (s *sender) await(ctx context.Context, d time.Duration) {
+func (s *Sender) await(ctx context.Context, d time.Duration) {
 	waiting, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	select {
@@ -212,7 +211,7 @@ func (s *sender) await(ctx context.Context, d time.Duration) {
 }
 
 // settle notes an outcome. An attempt that was cancelled by the end of the process says nothing: its lease passes.
-func (s *sender) settle(posting context.Context, o outcome) {
+func (s *Sender) settle(posting context.Context, o outcome) {
 	l := &s.lanes[o.lane]
 	l.remove(o.event)
 	if errors.Is(o.err, context.Canceled) {
@@ -255,7 +254,7 @@ func (s *sender) settle(posting context.Context, o outcome) {
 }
 
 // worksSince returns since when the receiver works, if it does now: since the last time in which it may have accepted no event.
-func (s *sender) worksSince() time.Time {
+func (s *Sender) worksSince() time.Time {
 	failures := max(s.lanes[first].failures, s.lanes[again].failures)
 	if failures >= parallel || failures > 0 && time.Since(s.worked) > longestPause {
 		return time.Now()
@@ -264,7 +263,7 @@ func (s *sender) worksSince() time.Time {
 }
 
 // slowLimit returns after what time a request is slow.
-func (s *sender) slowLimit() time.Duration {
+func (s *Sender) slowLimit() time.Duration {
 	if len(s.answers) == 0 {
 		return slowAfter
 	}
@@ -279,7 +278,7 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 }
 
 // watch measures until ctx ends. While the database cannot be read, the age of the oldest event grows from the last value that was read.
-func (s *sender) watch(ctx context.Context) {
+func (s *Sender) watch(ctx context.Context) {
 	since := time.Now() // when the oldest event that may wait was written
 	for ctx.Err() == nil {
 		now, err := s.state(ctx)

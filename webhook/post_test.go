@@ -19,7 +19,7 @@ import (
 
 // Receivers are written by docs/webhook.md.
 func TestPost_MatchesTheDocumentation(t *testing.T) {
-	page := func(name string) string { return string(must.Get(os.ReadFile("../../docs/" + name))(t)) }
+	page := func(name string) string { return string(must.Get(os.ReadFile("../docs/" + name))(t)) }
 	_, request, _ := strings.Cut(page("webhook.md"), "```http\nPOST /events\n")
 	request, _, _ = strings.Cut(request, "\n```")
 	headers, body, _ := strings.Cut(request, "\n\n")

@@ -52,7 +52,7 @@ func TestSender_EventsOfAnOrderGoInTheirOrderAndOthersGoOn(t *testing.T) {
 			}
 		}
 		expect.Equal(t, len(stamps), 4, "timestamps of four attempts")
-		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 0, "events that are kept")
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM orderclose_webhook_events"), 0, "events that are kept")
 	})
 }
 
@@ -146,12 +146,12 @@ func TestSender_AnAnswerIsThatOfItsEventOnly(t *testing.T) {
 		choose := func() []event { return must.Get(r.step(r.Context(), nil, 2, 2, time.Hour))(r).events }
 		old := choose()
 		must.That(r, len(old) == 2, "%d events are sent, want 2", len(old))
-		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM webhook_events"))(r)
+		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM orderclose_webhook_events"))(r)
 		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM sqlite_sequence"))(r)
 		r.write("a/2", "c/1")
 		choose()
 		must.Get(r.step(r.Context(), []outcome{{event: old[0]}, {event: old[1], err: errors.New("refused"), wait: time.Minute}}, 0, 0, 0))(r)
-		expect.Equal(r, r.count("SELECT COUNT(*) FROM webhook_events WHERE id IN (?, ?) AND error = ''", old[0].id, old[1].id), 2,
+		expect.Equal(r, r.count("SELECT COUNT(*) FROM orderclose_webhook_events WHERE id IN (?, ?) AND error = ''", old[0].id, old[1].id), 2,
 			"events with these ids that no answer has changed")
 	})
 }
@@ -262,13 +262,13 @@ func TestSender_AnEventThatIsTooLargeIsNamedAndStopsNoOther(t *testing.T) {
 		got := events(r.take())
 		slices.Sort(got)
 		expect.Same(t, got, []string{"a/1", "b/1", "big/0"}, "sent")
-		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events WHERE order_id = 'big' AND payload = ?", large), 1, "whole events that are kept")
-		expect.Equal(t, r.count("SELECT MAX(attempts) FROM webhook_events WHERE order_id = 'big'") > 3, true, "it is tried again")
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM orderclose_webhook_events WHERE order_id = 'big' AND payload = ?", large), 1, "whole events that are kept")
+		expect.Equal(t, r.count("SELECT MAX(attempts) FROM orderclose_webhook_events WHERE order_id = 'big'") > 3, true, "it is tried again")
 		s := r.now()
 		must.That(t, s.Refused == 1 && s.Behind == 1 && len(s.First) == 1, "%+v", s)
 		expect.That(t, strings.Contains(s.First[0], fmt.Sprintf("order big: the event has %d bytes", len(large))), "%q", s.First)
-		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM webhook_events WHERE order_id = 'big' AND error <> ''"))(t) // as the runbook says
-		must.Get(r.DB().ExecContext(r.Context(), "UPDATE webhook_events SET next_ms = 0"))(t)
+		must.Get(r.DB().ExecContext(r.Context(), "DELETE FROM orderclose_webhook_events WHERE order_id = 'big' AND error <> ''"))(t) // as the runbook says
+		must.Get(r.DB().ExecContext(r.Context(), "UPDATE orderclose_webhook_events SET next_ms = 0"))(t)
 		time.Sleep(10 * time.Second)
 		expect.Same(t, events(r.take()), []string{"big/2"}, "sent after it was given up")
 	})
@@ -331,7 +331,7 @@ func TestSender_FinishesWhatItHasBegun(t *testing.T) {
 			began := time.Now()
 			stop()
 			expect.AtMost(t, time.Since(began), markTimeout, "the time until the process ends")
-			expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 1-sent, "events that wait, with an answer after %v", took)
+			expect.Equal(t, r.count("SELECT COUNT(*) FROM orderclose_webhook_events"), 1-sent, "events that wait, with an answer after %v", took)
 		})
 	}
 }
@@ -367,14 +367,14 @@ func TestSender_AClockThatIsSetBack(t *testing.T) {
 func TestSender_MarksLaterWhileTheDatabaseIsAway(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.set(func(context.Context, request) (*http.Response, error) {
-			_, err := r.DB().ExecContext(r.Context(), "ALTER TABLE webhook_state RENAME TO gone")
+			_, err := r.DB().ExecContext(r.Context(), "ALTER TABLE orderclose_webhook_state RENAME TO gone")
 			must.Do(r, err)
 			return status(http.StatusOK), nil
 		})
 		r.write("a/1")
 		r.start()
 		time.Sleep(10 * time.Second)
-		_, err := r.DB().ExecContext(r.Context(), "ALTER TABLE gone RENAME TO webhook_state")
+		_, err := r.DB().ExecContext(r.Context(), "ALTER TABLE gone RENAME TO orderclose_webhook_state")
 		must.Do(r, err)
 		time.Sleep(time.Minute)
 		expect.Equal(t, len(r.take()), 1, "requests")
@@ -389,7 +389,7 @@ func TestSender_EventsThatCannotBeReadCountAsWaiting(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		m, s := testkit.NewMetrics(), r.sender()
 		s.metrics = must.Get(newMetrics(m))(r)
-		defer testkit.Start(r.T, s.run)()
+		defer testkit.Start(r.T, s.Run)()
 		time.Sleep(time.Minute)
 		must.Do(r, r.Close())
 		time.Sleep(10 * time.Minute)

@@ -24,14 +24,14 @@ const (
 	clockBack = time.Second
 )
 
-// maxEvent is the size of the largest event that is sent, in bytes. A larger one stays whole in webhook_events until a person acts.
+// maxEvent is the size of the largest event that is sent, in bytes. A larger one stays whole in orderclose_webhook_events until a person acts.
 var maxEvent = strconv.Itoa(wire.MaxRecordBytes)
 
-// table is the tables webhook_events and webhook_state. All events of an order have the same next_ms: 0 if its first event was never tried,
+// table is the tables orderclose_webhook_events and orderclose_webhook_state. All events of an order have the same next_ms: 0 if its first event was never tried,
 // else the time of its next attempt, or of the end of the attempt that runs.
 type table struct{ *store.Store }
 
-// event is an event of webhook_events that is being sent.
+// event is an event of orderclose_webhook_events that is being sent.
 type event struct {
 	id       int64
 	order    string
@@ -68,7 +68,7 @@ func (t table) any(ctx context.Context) (bool, error) {
 	var first, next sql.NullInt64
 	var last int64
 	err = t.DB().QueryRowContext(ctx, "SELECT (SELECT id FROM outbox_events ORDER BY id LIMIT 1), "+
-		"(SELECT next_ms FROM webhook_events WHERE next_ms <= ? ORDER BY next_ms LIMIT 1), (SELECT last_ms FROM webhook_state WHERE id = 1)",
+		"(SELECT next_ms FROM orderclose_webhook_events WHERE next_ms <= ? ORDER BY next_ms LIMIT 1), (SELECT last_ms FROM orderclose_webhook_state WHERE id = 1)",
 		now.UnixMilli()).Scan(&first, &next, &last)
 	return first.Valid || next.Valid || last-now.UnixMilli() > clockBack.Milliseconds(), err
 }
@@ -103,7 +103,7 @@ type change struct {
 // begin waits for all other changes. If the clock was set back since the last one, what was left of each wait then is left of it now.
 func begin(ctx context.Context, tx store.Tx) (c change, err error) {
 	var last int64
-	if err := tx.QueryRowContext(ctx, "SELECT last_ms FROM webhook_state WHERE id = 1"+tx.ForUpdate()).Scan(&last); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT last_ms FROM orderclose_webhook_state WHERE id = 1"+tx.ForUpdate()).Scan(&last); err != nil {
 		return c, err
 	}
 	now, err := tx.Now()
@@ -112,11 +112,11 @@ func begin(ctx context.Context, tx store.Tx) (c change, err error) {
 	}
 	c = change{tx, ctx, now.UnixMilli()}
 	if back := last - c.now; back > clockBack.Milliseconds() { //mutant:webhook-clock-back
-		_, err = c.exec("UPDATE webhook_events SET next_ms = CASE WHEN next_ms > ? THEN next_ms - ? WHEN next_ms > ? THEN ? ELSE next_ms END,"+
+		_, err = c.exec("UPDATE orderclose_webhook_events SET next_ms = CASE WHEN next_ms > ? THEN next_ms - ? WHEN next_ms > ? THEN ? ELSE next_ms END,"+
 			" taken_ms = CASE WHEN taken_ms > ? THEN ? ELSE taken_ms END", last, back, c.now, c.now, c.now, c.now)
 	}
 	if err == nil {
-		_, err = c.exec("UPDATE webhook_state SET last_ms = ?, other_reader_ms = CASE WHEN other_reader_ms > ? THEN ? ELSE other_reader_ms END"+
+		_, err = c.exec("UPDATE orderclose_webhook_state SET last_ms = ?, other_reader_ms = CASE WHEN other_reader_ms > ? THEN ? ELSE other_reader_ms END"+
 			" WHERE id = 1", c.now, c.now, c.now)
 	}
 	return c, err
@@ -135,7 +135,7 @@ func (c change) mark(done []outcome) error {
 	var sent []any
 	for _, o := range done {
 		if o.err == nil {
-			n, err := c.exec("DELETE FROM webhook_events"+attempt, o.id, o.attempts, string(o.body))
+			n, err := c.exec("DELETE FROM orderclose_webhook_events"+attempt, o.id, o.attempts, string(o.body))
 			if err != nil {
 				return err
 			}
@@ -145,9 +145,9 @@ func (c change) mark(done []outcome) error {
 			continue
 		}
 		next := c.now + o.wait.Milliseconds()
-		n, err := c.exec("UPDATE webhook_events SET next_ms = ?, error = ?"+attempt, next, o.text(), o.id, o.attempts, string(o.body))
+		n, err := c.exec("UPDATE orderclose_webhook_events SET next_ms = ?, error = ?"+attempt, next, o.text(), o.id, o.attempts, string(o.body))
 		if err == nil && n > 0 {
-			_, err = c.exec("UPDATE webhook_events SET next_ms = ? WHERE order_id = ?", next, o.order) //mutant:webhook-order-lost
+			_, err = c.exec("UPDATE orderclose_webhook_events SET next_ms = ? WHERE order_id = ?", next, o.order) //mutant:webhook-order-lost
 		}
 		if err != nil {
 			return err
@@ -156,26 +156,26 @@ func (c change) mark(done []outcome) error {
 	if len(sent) == 0 {
 		return nil
 	}
-	_, err := c.exec("UPDATE webhook_events SET next_ms = 0 WHERE order_id IN ("+list("?", len(sent))+")", sent...)
+	_, err := c.exec("UPDATE orderclose_webhook_events SET next_ms = 0 WHERE order_id IN ("+list("?", len(sent))+")", sent...)
 	return err
 }
 
 // take moves events from outbox_events.
 func (c change) take(s *step) (err error) {
 	if s.taken, s.more, s.others, err = c.TakeEvents(takeBatch, c.keep); err == nil && s.others > 0 {
-		_, err = c.exec("UPDATE webhook_state SET other_reader_ms = ? WHERE id = 1", c.now)
+		_, err = c.exec("UPDATE orderclose_webhook_state SET other_reader_ms = ? WHERE id = 1", c.now)
 	}
 	return err
 }
 
-// keep adds events to webhook_events. The database copies those that are too large, whole.
+// keep adds events to orderclose_webhook_events. The database copies those that are too large, whole.
 func (c change) keep(rows []wire.OutboxRow) error {
 	var orders []any
 	for _, row := range rows {
 		orders = append(orders, row.OrderID)
 	}
 	next := map[string]int64{}
-	err := orderclose.SQL(c).Query(c.ctx, "SELECT order_id, MAX(next_ms) FROM webhook_events WHERE order_id IN ("+list("?", len(orders))+")"+
+	err := orderclose.SQL(c).Query(c.ctx, "SELECT order_id, MAX(next_ms) FROM orderclose_webhook_events WHERE order_id IN ("+list("?", len(orders))+")"+
 		" GROUP BY order_id", orders, func(scan func(...any) error) error {
 		var order string
 		var at int64
@@ -189,7 +189,7 @@ func (c change) keep(rows []wire.OutboxRow) error {
 	for len(rows) > 0 && err == nil {
 		fitting := slices.IndexFunc(rows, func(r wire.OutboxRow) bool { return r.TooLarge > 0 }) // the rows before one that is too large
 		if fitting == 0 {
-			_, err = c.exec(fmt.Sprintf("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) SELECT order_id, payload, %d, %d FROM outbox_events"+
+			_, err = c.exec(fmt.Sprintf("INSERT INTO orderclose_webhook_events (order_id, payload, taken_ms, next_ms) SELECT order_id, payload, %d, %d FROM outbox_events"+
 				" WHERE id = %d", c.now, next[rows[0].OrderID], rows[0].ID))
 			rows = rows[1:]
 			continue
@@ -201,7 +201,7 @@ func (c change) keep(rows []wire.OutboxRow) error {
 		for _, row := range rows[:fitting] {
 			args = append(args, row.OrderID, string(row.Payload), c.now, next[row.OrderID])
 		}
-		_, err = c.exec("INSERT INTO webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", fitting), args...)
+		_, err = c.exec("INSERT INTO orderclose_webhook_events (order_id, payload, taken_ms, next_ms) VALUES "+list("(?, ?, ?, ?)", fitting), args...)
 		rows = rows[fitting:]
 	}
 	return err
@@ -213,9 +213,9 @@ func (c change) choose(s *step, first, again int, lease time.Duration) error {
 	var ids, orders []any
 	err := orderclose.SQL(c).Query(c.ctx, "SELECT e.id, e.order_id, CASE WHEN OCTET_LENGTH(e.payload) <= "+maxEvent+" THEN e.payload END,"+
 		" OCTET_LENGTH(e.payload), e.attempts + 1, o.lane FROM (SELECT MIN(w.id) AS id, MAX(d.lane) AS lane FROM"+
-		" (SELECT order_id, 0 AS lane FROM (SELECT order_id FROM webhook_events WHERE next_ms < 1 ORDER BY next_ms DESC, id DESC LIMIT ?) AS f"+
-		" UNION SELECT order_id, 1 FROM (SELECT order_id FROM webhook_events WHERE next_ms BETWEEN 1 AND ? ORDER BY next_ms, id LIMIT ?) AS a) AS d"+
-		" JOIN webhook_events AS w ON w.order_id = d.order_id GROUP BY w.order_id) AS o JOIN webhook_events AS e ON e.id = o.id",
+		" (SELECT order_id, 0 AS lane FROM (SELECT order_id FROM orderclose_webhook_events WHERE next_ms < 1 ORDER BY next_ms DESC, id DESC LIMIT ?) AS f"+
+		" UNION SELECT order_id, 1 FROM (SELECT order_id FROM orderclose_webhook_events WHERE next_ms BETWEEN 1 AND ? ORDER BY next_ms, id LIMIT ?) AS a) AS d"+
+		" JOIN orderclose_webhook_events AS w ON w.order_id = d.order_id GROUP BY w.order_id) AS o JOIN orderclose_webhook_events AS e ON e.id = o.id",
 		[]any{max(first, 0), c.now, max(again, 0)}, func(scan func(...any) error) error {
 			var e event
 			err := scan(&e.id, &e.order, &e.body, &e.size, &e.attempts, &e.lane) //mutant:webhook-refused-delay-others
@@ -225,7 +225,7 @@ func (c change) choose(s *step, first, again int, lease time.Duration) error {
 	if err != nil || len(orders) == 0 {
 		return err
 	}
-	_, err = c.exec("UPDATE webhook_events SET next_ms = ?, attempts = attempts + CASE WHEN id IN ("+list("?", len(ids))+") THEN 1 ELSE 0 END"+
+	_, err = c.exec("UPDATE orderclose_webhook_events SET next_ms = ?, attempts = attempts + CASE WHEN id IN ("+list("?", len(ids))+") THEN 1 ELSE 0 END"+
 		" WHERE order_id IN ("+list("?", len(orders))+")", slices.Concat([]any{c.now + lease.Milliseconds()}, ids, orders)...)
 	return err
 }
@@ -251,13 +251,13 @@ func (t table) state(ctx context.Context) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
-	const tried = "(SELECT id, order_id, attempts, error FROM webhook_events WHERE next_ms > 0 ORDER BY next_ms LIMIT ?) AS t"
+	const tried = "(SELECT id, order_id, attempts, error FROM orderclose_webhook_events WHERE next_ms > 0 ORDER BY next_ms LIMIT ?) AS t"
 	var oldest sql.NullInt64
 	var other int64
-	err = t.DB().QueryRowContext(ctx, "SELECT (SELECT taken_ms FROM webhook_events ORDER BY id LIMIT 1),"+
-		" (SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE next_ms < 1 LIMIT ?) AS f) + COUNT(*),"+
+	err = t.DB().QueryRowContext(ctx, "SELECT (SELECT taken_ms FROM orderclose_webhook_events ORDER BY id LIMIT 1),"+
+		" (SELECT COUNT(*) FROM (SELECT 1 FROM orderclose_webhook_events WHERE next_ms < 1 LIMIT ?) AS f) + COUNT(*),"+
 		" COALESCE(SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN attempts = 0 THEN 1 ELSE 0 END), 0),"+
-		" (SELECT other_reader_ms FROM webhook_state WHERE id = 1) FROM "+tried, countMost, countMost).
+		" (SELECT other_reader_ms FROM orderclose_webhook_state WHERE id = 1) FROM "+tried, countMost, countMost).
 		Scan(&oldest, &s.Waiting, &s.Refused, &s.Behind, &other)
 	since := func(ms int64) time.Duration { return max(now.Sub(time.UnixMilli(ms)), time.Millisecond) }
 	if s.Waiting, s.Oldest = s.Waiting+left.Rows, left.Oldest; oldest.Valid {

@@ -25,7 +25,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/room"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,7 +134,6 @@ func newRig(t *testing.T) *rig {
 
 func newRigOn(t *testing.T, s *store.Store) *rig {
 	t.Helper()
-	s.UseTables(room.TableSteps{Room: Role, Files: Room().Tables})
 	must.Do(t, s.Migrate(t.Context()))
 	return &rig{T: t, table: table{s}, receiver: &receiver{}, poll: pollInterval}
 }
@@ -172,17 +170,17 @@ func newEndpoint(t testing.TB, url string, through http.RoundTripper, secrets ..
 }
 
 // sender returns a sender to the receiver of the rig.
-func (r *rig) sender() *sender {
+func (r *rig) sender() *Sender {
 	r.Helper()
 	to := newEndpoint(r, "https://shop.example/events", r.receiver, secret)
-	return &sender{table: r.table, post: to.post, poll: r.poll, logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+	return &Sender{table: r.table, post: to.post, poll: r.poll, logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 		metrics: must.Get(newMetrics(prometheus.NewRegistry()))(r)}
 }
 
 // start runs a sender until stop, which waits for its end.
 func (r *rig) start() (stop func()) {
 	r.Helper()
-	stop = sync.OnceFunc(testkit.Start(r.T, r.sender().run))
+	stop = sync.OnceFunc(testkit.Start(r.T, r.sender().Run))
 	r.Cleanup(stop)
 	return stop
 }

@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -18,8 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/pipeline"
-	"github.com/orderclose/orderclose/room"
 )
 
 // eachDatabase runs a test with the DSN of an empty database on each server.
@@ -95,7 +92,7 @@ func TestReal_EventsAreTakenSentAndDeleted(t *testing.T) {
 		expect.That(t, len(waits) == 1 && waits[0].Webhook && waits[0].Type == "" && waits[0].Error != "" && !waits[0].At.IsZero(), "%+v", waits)
 		stop()
 		other()
-		expect.Equal(t, r.count("SELECT COUNT(*) FROM webhook_events"), 2, "events that are kept")
+		expect.Equal(t, r.count("SELECT COUNT(*) FROM orderclose_webhook_events"), 2, "events that are kept")
 	})
 }
 
@@ -149,59 +146,5 @@ func TestReal_AnOpenTransactionKeepsNoEvent(t *testing.T) {
 		must.Do(t, tx.Commit())
 		s = must.Get(r.step(t.Context(), nil, 1, 0, time.Minute))(t)
 		expect.That(t, s.taken == 1 && s.others == 0 && s.events[0].order == "open", "%+v", s)
-	})
-}
-
-// A shop's own table, a sweeper, a webhook and nothing else: the event of a closed order arrives once, signed.
-func TestReal_ASweeperAndAWebhookNeedADatabaseOnly(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, dsn string) {
-		v := &receiver{}
-		requests := func() int {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			return len(v.got)
-		}
-		cfg := must.Get(parse(t, `webhook: {url: https://shop.example/events}
-orders:
-  table: shop_orders
-  id: {column: no, type: integer}
-  status: {column: state, from: 10, to: 40, paid: [20]}
-  due: {column: pay_until, type: unix_ms}
-  items: none
-  stock: none
-`))(t)
-		s := must.Get(store.Open(store.Options{DSN: dsn}))(t)
-		defer s.Close()
-		for _, q := range []string{
-			"CREATE TABLE shop_orders (no BIGINT PRIMARY KEY, state INT NOT NULL, pay_until BIGINT NOT NULL)",
-			"CREATE INDEX shop_orders_due ON shop_orders (state, pay_until, no)",
-		} {
-			_, err := s.DB().ExecContext(t.Context(), q)
-			must.Do(t, err)
-		}
-		app := must.Get(pipeline.New(pipeline.Options{
-			Config: cfg, Servers: pipeline.Servers{DSN: dsn}, Rooms: []room.Room{Room()}, Services: v, SweepEvery: time.Second,
-			Environment: pipeline.Environment{Others: map[string]string{EnvSecret: secret}}, Logger: slog.New(slog.DiscardHandler),
-		}))(t)
-		defer app.Close()
-		must.Do(t, app.CreateTables(t.Context()))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- app.Run(ctx, pipeline.Sweeper, Role) }()
-		_, err := s.DB().ExecContext(t.Context(), "INSERT INTO shop_orders (no, state, pay_until) VALUES (17, 10, 1700000000000), (18, 20, 1700000000000)")
-		must.Do(t, err)
-		sent := table{s}
-		storetest.Await(t, "the event is sent and marked", func() (string, bool) {
-			var n int
-			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox_events").Scan(&n))
-			now, err := sent.state(t.Context())
-			return fmt.Sprintf("%d, %+v, %v", n, now, err), requests() == 1 && n == 0 && now.Waiting == 0
-		})
-		cancel()
-		must.Do(t, <-ended)
-		got := v.take()
-		must.That(t, len(got) == 1, "%d requests", len(got))
-		expect.Equal(t, got[0].event, "order.closed/17", "event")
-		expect.NoError(t, got[0].verify())
 	})
 }
