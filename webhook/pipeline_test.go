@@ -111,7 +111,7 @@ orders:
 		must.Do(t, err)
 		storetest.Await(t, "the event is sent and marked", func() (string, bool) {
 			var n int
-			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM webhook_events)").Scan(&n))
+			must.Do(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM orderclose_webhook_events)").Scan(&n))
 			return fmt.Sprintf("%d requests, %d rows", v.Requests(), n), v.Requests() == 1 && n == 0
 		})
 		cancel()
