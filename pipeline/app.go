@@ -174,9 +174,10 @@ func (a *App) CreateTopics(ctx context.Context) error {
 	return err
 }
 
-// CreateTables creates the tables of the pipeline in the database, or brings them up to date:
-// outboxes, receipts, pauses and the like. It also creates the reference tables of orders, unless topics.yaml maps orders to tables of the shop, or Options.Store is set. Several processes may call it at
-// once. It returns an error if the database does not answer or refuses a statement.
+// CreateTables creates the tables of the pipeline in the database, or brings them up to date: outboxes, receipts, pauses and
+// the like. It also creates the reference tables of orders, unless topics.yaml maps orders to tables of the shop, or
+// Options.Store is set. Several processes may call it at once. It returns an error if the database does not answer or refuses
+// a statement.
 func (a *App) CreateTables(ctx context.Context) error {
 	if a.conns.Store == nil {
 		return errNoDatabase

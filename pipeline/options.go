@@ -37,9 +37,10 @@ import (
 // The other fields are the other keys of the file.
 type Config = config.Config
 
-// Secrets sign the requests to the services of the shop that topics.yaml names. The field HTTP, a []string, is required by closer.http.url; Payment,
-// a []string, by closer.payment.url; Webhook, a []string, by the role Webhook. Each secret is whsec_ and 24 to 64 bytes in base64. A request has a signature by each secret of its list, so
-// that a secret can be replaced. Printing or logging Secrets hides them.
+// Secrets sign the requests to the services of the shop that topics.yaml names. Its fields are lists: HTTP is required by
+// closer.http.url, Payment by closer.payment.url, and Webhook by the role Webhook. Each secret is whsec_ and 24 to 64 bytes in
+// base64. A request has a signature by each secret of its list, so that a secret can be replaced. Printing or logging Secrets
+// hides them.
 type Secrets = environ.Secrets
 
 // Change is a setting of topics.yaml that a Reload has changed. Key is as in the file, such as buckets.10s; From and To are the values, "" if the key

@@ -27,8 +27,8 @@ const (
 // maxEvent is the size of the largest event that is sent, in bytes. A larger one stays whole in orderclose_webhook_events until a person acts.
 var maxEvent = strconv.Itoa(wire.MaxRecordBytes)
 
-// table is the tables orderclose_webhook_events and orderclose_webhook_state. All events of an order have the same next_ms: 0 if its first event was never tried,
-// else the time of its next attempt, or of the end of the attempt that runs.
+// table is the tables orderclose_webhook_events and orderclose_webhook_state. All events of an order have the same next_ms: 0
+// if its first event was never tried, else the time of its next attempt, or of the end of the attempt that runs.
 type table struct{ *store.Store }
 
 // event is an event of orderclose_webhook_events that is being sent.
@@ -189,8 +189,8 @@ func (c change) keep(rows []wire.OutboxRow) error {
 	for len(rows) > 0 && err == nil {
 		fitting := slices.IndexFunc(rows, func(r wire.OutboxRow) bool { return r.TooLarge > 0 }) // the rows before one that is too large
 		if fitting == 0 {
-			_, err = c.exec(fmt.Sprintf("INSERT INTO orderclose_webhook_events (order_id, payload, taken_ms, next_ms) SELECT order_id, payload, %d, %d FROM outbox_events"+
-				" WHERE id = %d", c.now, next[rows[0].OrderID], rows[0].ID))
+			_, err = c.exec(fmt.Sprintf("INSERT INTO orderclose_webhook_events (order_id, payload, taken_ms, next_ms)"+
+				" SELECT order_id, payload, %d, %d FROM outbox_events WHERE id = %d", c.now, next[rows[0].OrderID], rows[0].ID))
 			rows = rows[1:]
 			continue
 		}

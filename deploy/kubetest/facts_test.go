@@ -297,7 +297,8 @@ func TestWebhook_RunsBesideASweeper(t *testing.T) {
 	for _, m := range c.VolumeMounts[1:] {
 		mounts = append(mounts, m.Name)
 	}
-	that(t, slices.Equal(c.Args[:2], []string{"run", "webhook"}) && slices.Equal(mounts, []string{"database", "services"}), "%v, with the files of %v", c.Args, mounts)
+	runs, has := slices.Equal(c.Args[:2], []string{"run", "webhook"}), slices.Equal(mounts, []string{"database", "services"})
+	that(t, runs && has, "%v, with the files of %v", c.Args, mounts)
 	that(t, all["PrometheusRule orderclose-webhook"].Kind != "", "it has no rules")
 	v := parse(t, text)
 	delete(v["env"].(values), "ORDERCLOSE_WEBHOOK_SECRET_FILE")

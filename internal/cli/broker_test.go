@@ -202,7 +202,8 @@ func TestBroker_DoctorNamesAWrongVariable(t *testing.T) {
 
 func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
-	wrong := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvRedis: "no URL", environ.EnvListen: "nowhere", environ.EnvHTTPSecret: "x", environ.EnvWebhookSecret: "x"}
+	wrong := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvRedis: "no URL", environ.EnvListen: "nowhere",
+		environ.EnvHTTPSecret: "x", environ.EnvWebhookSecret: "x"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"dlq", "ls"}} {
 		_, stderr, code := run(t, wrong, append(args, "--config", r.file)...)
 		expect.That(t, code == 0, "%v: exit %d, %q", args, code, stderr)

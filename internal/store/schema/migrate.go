@@ -320,8 +320,9 @@ func (s *Checker) applied(ctx context.Context) (versions []int64, err error) {
 	return versions, err // a table that the user may not read is not listed either
 }
 
-// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It includes the table of versions that Migrated and a later Migrate read. With a mapping, it omits the
-// reference schema's tables of orders, lines and stock.
+// WriteMigrations writes the whole schema as SQL of MySQL or PostgreSQL, for shops that run their own migrations. It includes
+// the table of versions that Migrated and a later Migrate read. With a mapping, it omits the reference schema's tables of
+// orders, lines and stock.
 func WriteMigrations(w io.Writer, d db.DialectName, m *mapping.Mapping) error {
 	steps, err := migrations.Steps(migrations.Files, string(d), m != nil)
 	return writeMigrations(w, db.ServerDialects[d], closeOf(cmp.Or(m, mapping.Reference())), steps, err)
