@@ -231,12 +231,13 @@ func (c *column) count(of func(row int) bool) (counts map[string]int, n int, usu
 // share returns in how many of the rows a column holds something, between 0 and 1, and how many rows there are.
 func (c *column) share(of func(row int) bool) (part float64, n int) {
 	counts, n, _ := c.count(of)
+	held := 0
 	for v, got := range counts {
 		if holds(v) {
-			part += float64(got) / float64(n)
+			held += got
 		}
 	}
-	return part, n
+	return float64(held) / float64(max(n, 1)), n
 }
 
 // Labels of values in a comment: "0:unpaid,1:paid", "0->unpaid; 1->paid", "UNPAID-…", or the other way round.

@@ -28,6 +28,7 @@ type generated struct {
 	stays                     []bool  // by row
 	paidApart                 bool    // payments are in a table of their own
 	deleted                   *column
+	mark                      *column  // whether an order is paid, beside its status
 	seen                      []string // the questions
 	now                       time.Time
 	state, paidAt, made, shut *column
@@ -66,6 +67,16 @@ func generate(seed uint64) *generated {
 		g.paidAt = add("paid_at", zoned, zoned, true)
 	}
 	noise := add("channel_no", "int", "int", false)
+	marks, number := rand.New(rand.NewPCG(seed, 81)), (*column)(nil)
+	said := [4]any{nil, "AWAITING_PAYMENT", "PAYMENT_RECEIVED", "PAYMENT_FAILED"}
+	if kind := marks.IntN(6); kind == 0 {
+		g.mark = add("payment_status", "varchar", "varchar", true)
+	} else if kind == 1 {
+		g.mark, said = add("is_paid", "tinyint", "tinyint(1)", true), [4]any{nil, int64(0), int64(1), int64(0)}
+	}
+	if marks.IntN(3) == 0 {
+		number = add("trade_no", "varchar", "varchar", false)
+	}
 	if r.IntN(2) == 0 {
 		g.deleted = add(pick(r, "deleted", "del", "is_delete"), "tinyint", "tinyint(1)", false)
 	}
@@ -145,6 +156,15 @@ func generate(seed uint64) *generated {
 		put(g.shut, ended)
 		put(g.paidAt, paid)
 		put(noise, int64(r.IntN(3)))
+		put(number, fmt.Sprint("T", i))
+		marked := marks.IntN(2)
+		switch {
+		case status == 2, status == 1 && g.answer != "none" && marks.IntN(20) == 0: // the second kind is paid, and its status late
+			marked = 2
+		case marks.IntN(20) == 0 && g.answer != "none":
+			marked = 3
+		}
+		put(g.mark, said[marked])
 		put(g.deleted, flag(removed))
 		put(g.special, value(special))
 		lost := g.paidApart && status == 1 && r.IntN(40) == 0 // a payment whose callback was lost
@@ -153,7 +173,7 @@ func generate(seed uint64) *generated {
 			mark = true
 		}
 		g.table.paid.rows, g.table.logged.rows = append(g.table.paid.rows, mark), append(g.table.logged.rows, nil)
-		g.stays = append(g.stays, stays || removed || lost)
+		g.stays = append(g.stays, stays || removed || lost || g.mark != nil && marked == 2)
 	}
 	if g.paidApart {
 		g.table.paidIn = []string{"payments"}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -385,8 +386,21 @@ func (p *Proposal) chooseClosed(s statusColumn) {
 }
 
 // excludePaid adds a condition on a column that marks paid orders: a close leaves an unpaid order out if this mark calls it paid. The value of
-// unpaid orders is known by its word, or most unpaid orders have it and few paid ones.
+// unpaid orders is known by its word, or most unpaid orders have it and few paid ones. NULL is another such value. Others are a question.
 func (p *Proposal) excludePaid(mark statusColumn) {
+	called := filter{column: mark.column, not: true, why: "what it calls paid stays open"}
+	for _, v := range mark.with(paid) {
+		called.values = append(called.values, v.text)
+	}
+	if answer, answered := p.kept(mark.Name); answered {
+		i := slices.IndexFunc(p.where, func(f filter) bool { return f.column == mark.column })
+		if i >= 0 && p.where[i].not && len(answer) > 0 {
+			p.where[i].values = append(p.where[i].values, called.values...)
+		} else if i < 0 && len(called.values) > 0 {
+			p.where = append(p.where, called)
+		}
+		return
+	}
 	open, n, _ := mark.count(p.from.in)
 	done, nDone, _ := mark.count(func(row int) bool { return slices.Contains(p.paid, text(p.from.rows[row])) })
 	said, usual := mark.with(unpaid), ""
@@ -395,16 +409,30 @@ func (p *Proposal) excludePaid(mark statusColumn) {
 			usual = v
 		}
 	}
-	if len(said) == 1 && (n == 0 || open[said[0].text] > 0) {
+	switch {
+	case mark.Type == "bit" && !isBit(mark.column):
+		return
+	case len(said) == 1 && (n == 0 || open[said[0].text] > 0):
 		usual = said[0].text
-	} else if usual == "" || done[usual]*2 > nDone || n < 10 {
-		if len(mark.with(paid)) > 0 || len(open) > 1 {
+	case (usual == "" || done[usual]*2 > nDone || n < 10) && len(called.values) > 0:
+		p.where = append(p.where, called)
+		return
+	case usual == "" || done[usual]*2 > nDone || n < 10:
+		if len(open) > 1 {
 			p.doubt("%s may say too whether an order is paid, and no value of it is that of the unpaid orders: compare it with the examples below", mark.Name)
 		}
 		return
 	}
-	if mark.Type != "bit" || isBit(mark.column) {
-		p.where = append(p.where, filter{column: mark.column, values: []string{usual}, why: fmt.Sprintf("%d of %d unpaid orders have it", open[usual], n)})
+	f := filter{column: mark.column, values: []string{usual}, null: mark.Nullable && done[""]*20 <= nDone}
+	f.why = fmt.Sprintf("%d of %d unpaid orders have it", open[usual]+map[bool]int{true: open[""]}[f.null], n)
+	p.where = append(p.where, f)
+	others := func(row int) bool {
+		return p.from.in(row) && !f.accepts(f.rows[row]) && !slices.Contains(called.values, text(f.rows[row]))
+	}
+	if counts, n, _ := mark.count(others); n > 0 {
+		p.ask(Question{Flag: "keep", Key: mark.Name + "=", Text: fmt.Sprintf("%d unpaid orders, such as %s, have another %s than %s: %s", n, p.examples(others),
+			mark.Name, f, strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
+			Choices: "Which of these values stay open? Values, with commas between them; none: they close"})
 	}
 }
 
