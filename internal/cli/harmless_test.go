@@ -79,7 +79,6 @@ var own = []string{"checks", "replay", "delay", "delays", "verdict", "audit", "s
 // Whatever a row or a service says, a terminal obeys nothing of it, and it makes no line of its own.
 func TestOutput_IsHarmless(t *testing.T) {
 	for name, table := range map[string]func(w io.Writer){
-		"actions": func(w io.Writer) { printActions(w, planted[[]store.Action]()) },
 		"report": func(w io.Writer) {
 			r := planted[compensator.Report]()
 			r.DryRun = false

@@ -10,7 +10,7 @@
 //	status.go         status: what waits, and what is overdue
 //	sweeps.go         sweeps: earlier compensations
 //	order.go          order: the history of one order
-//	actions.go        actions: the audit log; what acting commands write to it
+//	auditlog.go       what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
 //	compensate.go     compensate: one pass by hand, or its preview
 //	replay.go         replay: closes the orders of a window again
@@ -139,7 +139,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newActions(c), newRunbook(c),
+		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newDLQ(c), newPayments(c),
 		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
 		newConsole(c), newSend(c),

@@ -20,8 +20,7 @@ func newSweeps(c *common) *cobra.Command {
 		Short: "Show the compensations of the last week",
 		Long: `Show the compensations of the last week, newest first: the rows of the table sweeps. Each row
 is about one hour (compensator.period). Without a database, or if a Store of a program closes
-the orders, the records in the control topic are shown, whose counts end with the pass. A pass
-by hand is in orderclose actions.
+the orders, the records in the control topic are shown, whose counts end with the pass.
 
   missed         closed orders that the pipeline had missed
   after pause    closed orders of a pause that has ended

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -239,23 +238,14 @@ func (p Pipeline) broken(context.Context) error {
 // actionTimeout bounds a write of the audit log.
 const actionTimeout = 10 * time.Second
 
-// KeepAction writes to the audit log what an operator has done. The log is the table operator_actions. If the database does not take the
-// action, KeepAction writes it to the control topic. It takes 10 s at most.
-func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) (err error) {
+// KeepAction writes to the audit log, the table operator_actions, what an operator has done, if the process has a database. It takes 10 s at most.
+func (p Pipeline) KeepAction(ctx context.Context, who, action, result string) error {
+	if p.Store == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
-	err = health.ErrNoDatabase
-	if p.Store != nil && !p.OwnStore {
-		err = p.Store.KeepAction(ctx, who, action, result)
-	}
-	if p.Kafka == nil || err == nil {
-		return err
-	}
-	value, err := json.Marshal(map[string]any{"at": time.Now().UTC(), "who": who, "action": action, "result": result})
-	if err == nil {
-		_, err = p.Kafka.Append(ctx, p.Config.Topics.Control, 0, []wire.Message{{Key: []byte("action"), Value: value}})
-	}
-	return err
+	return p.Store.KeepAction(ctx, who, action, result)
 }
 
 // TopicsPlan compares the topics with the configuration, and Kafka's own topic of commits with its replication.

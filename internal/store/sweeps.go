@@ -93,21 +93,6 @@ func (s *Store) KeepAction(ctx context.Context, who, action, result string) erro
 	}), "write what was done to operator_actions")
 }
 
-// Action is what an operator has done, as the audit log has it.
-type Action struct {
-	At     time.Time `json:"at"`
-	Who    string    `json:"who"`
-	Action string    `json:"action"`
-	Result string    `json:"result"`
-}
-
-// Actions returns the newest actions of operators, at most limit.
-func (s *Store) Actions(ctx context.Context, limit int) ([]Action, error) {
-	all, err := db.RowsOf(db.Own(s.Gorm.WithContext(ctx)), "SELECT at, who, action, result FROM operator_actions ORDER BY id DESC LIMIT ?", []any{limit},
-		func(a *Action) []any { return []any{db.TimeInto(&a.At), &a.Who, &a.Action, &a.Result} })
-	return all, s.FailedTo(ctx, err, "read operator_actions")
-}
-
 // ClosedBetween returns up to limit orders that have a receipt and were closed at or after from and before to, with
 // the time of the close, sorted by that time and id. Of the orders closed at from it leaves out those up to the id
 // after.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -12,42 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/orderclose/orderclose/internal/environ"
-	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/text"
 )
-
-func newActions(c *common) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "actions [--limit 24]",
-		Short: "Show what operators have done",
-		Long: `Show the newest rows of the audit log, the table operator_actions: what commands, the
-console and calls of package admin have changed, who did it, and with what result.`,
-		Example: "  orderclose actions --limit 100 -o json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return Exit(Usage, fmt.Errorf("--limit is %d, want 1 or more", limit))
-			}
-			return with(c.open(environ.EnvDSN))(func(s *session) error {
-				all, err := s.Store.Actions(cmd.Context(), limit)
-				return c.answer(append([]store.Action{}, all...), err, func(w io.Writer) { printActions(w, all) })
-			})
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 24, "how many to show")
-	return cmd
-}
-
-func printActions(w io.Writer, all []store.Action) {
-	if len(all) == 0 {
-		fmt.Fprintln(w, "none")
-		return
-	}
-	fmt.Fprintln(w, "at\twho\taction\tresult")
-	for _, a := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", text.Stamp(a.At), text.OneLine(a.Who, 60), text.OneLine(a.Action, 200), text.OneLine(a.Result, 200))
-	}
-}
 
 // acting are the commands that change something.
 var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", "dlq discard",
@@ -87,10 +51,10 @@ func acts(cmd *cobra.Command) bool {
 }
 
 func (c *common) keepAction(cmd *cobra.Command, args []string, err error) error {
-	s, openErr := c.openAnySet(slices.DeleteFunc([]string{environ.EnvDSN, environ.EnvBrokers}, func(name string) bool {
-		_, err := environ.Read(c.env.LookupEnv, name)
-		return err != nil // such as the file of a Secret that a Job does not mount
-	}))
+	if v, readErr := environ.Read(c.env.LookupEnv, environ.EnvDSN); readErr != nil || v.DSN == "" {
+		return nil // such as the file of a Secret that a Job does not mount
+	}
+	s, openErr := c.open(environ.EnvDSN)
 	if openErr != nil {
 		return openErr
 	}
