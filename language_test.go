@@ -34,6 +34,7 @@ var unusedWords = map[string]string{
 // gone are commands, flags and settings that went, and what there is instead. CHANGELOG.md alone names them: here a class of one letter keeps
 // a search for them from finding this file.
 var gone = map[string]string{
+	`orderclose [s]weeps`:                    "a line of orderclose status, or the table sweeps",
 	`orderclose [a]ctions`:                   "a SELECT from operator_actions (docs/security.md)",
 	`doctor --[s]tock`:                       "orderclose audit, or the query of docs/runbook.md",
 	`p[o]stpone[ds]?|p[o]stponement`:         "pause, or an UPDATE of the due time (docs/runbook.md)",

@@ -25,7 +25,7 @@ import (
 
 // pagesOf maps each page in the navigation to its path.
 var pagesOf = map[string]string{
-	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "sweeps": "/sweeps", "delays": "/delays",
+	"now": "/", "order": "/order", "dead-letters": "/dead-letters", "delays": "/delays",
 	"payments": "/payments", "runbook": "/runbook",
 }
 

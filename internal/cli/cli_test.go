@@ -98,8 +98,6 @@ func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 		{[]string{"dlq", "show"}, "one argument"},
 		{[]string{"dlq", "ls", "--since", "soon"}, "--since"},
 		{[]string{"dlq", "ls", "--limit", "-1"}, "--limit"},
-		{[]string{"sweeps", "--config", good}, environ.EnvBrokers},
-		{[]string{"sweeps", "--limit", "-1"}, "--limit is -1"},
 		{[]string{"payments", "late", "--config", good}, environ.EnvDSN},
 		{[]string{"payments", "resolve", "--refunded"}, "wants one argument"},
 		{[]string{"payments", "resolve", "x", "--refunded"}, "ID is \"x\""},

@@ -84,7 +84,6 @@ func TestOutput_IsHarmless(t *testing.T) {
 			r.DryRun = false
 			printReport(w, r, config.Default(), 0)
 		},
-		"sweeps":      func(w io.Writer) { printHours(w, planted[ops.Hours]()) },
 		"letters":     func(w io.Writer) { printLetters(w, planted[listed]()) },
 		"letter":      func(w io.Writer) { printLetter(w, planted[deadletters.Whole]()) },
 		"resolved":    func(w io.Writer) { printResolved(w, planted[deadletters.Result]()) },

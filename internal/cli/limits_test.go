@@ -37,7 +37,7 @@ func TestMySQL_EachStatementOfACommandThatReadsHasALimit(t *testing.T) {
 	env := map[string]string{environ.EnvDSN: dsn}
 	file := topicsYAML(t, strings.NewReplacer(closedAt, "", "stock: none", "stock: none\n  where: {free: 1}").Replace(harmful)+
 		"accept: [far_due, nothing_due_later, due_before_created]\n")
-	for _, command := range []string{"migrate", "doctor", "compensate --dry-run", "compensate", "status", "sweeps", "order 1", "audit --from 24h",
+	for _, command := range []string{"migrate", "doctor", "compensate --dry-run", "compensate", "status", "order 1", "audit --from 24h",
 		"payments late", "events again --from 1h", "pause --for 1m --reason test", "resume", "doctor --try-close"} {
 		_, stderr, code := run(t, env, append(strings.Fields(command), "--config", file)...)
 		expect.That(t, code == 0 || command == "audit --from 24h", "%s: exit %d: %s", command, code, stderr) // Kafka was not asked

@@ -8,7 +8,6 @@
 //	send.go           send: schedules an order
 //	topics.go         topics check and apply
 //	status.go         status: what waits, and what is overdue
-//	sweeps.go         sweeps: earlier compensations
 //	order.go          order: the history of one order
 //	auditlog.go       what acting commands write to the audit log
 //	audit.go          audit: compares the database with Kafka
@@ -139,7 +138,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newStatus(c), newSweeps(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
+		newRun(c), newStatus(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
 		newCompensate(c), newReplay(c), newPause(c), newResume(c), newDLQ(c), newPayments(c),
 		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
 		newConsole(c), newSend(c),

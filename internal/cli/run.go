@@ -233,7 +233,7 @@ func newConsole(c *common) *cobra.Command {
 		Use:   "console",
 		Short: "Serve the web console until SIGTERM",
 		Long: `Serve the web console until SIGTERM, on ` + environ.EnvConsoleListen + ` (default
-` + environ.DefaultConsoleListen + `): what waits, the history of an order, dead letters, sweeps, late
+` + environ.DefaultConsoleListen + `): what waits, the history of an order, dead letters, late
 payments, and the delays of topics.yaml. It shows what it finds, whichever servers
 answer, and needs no running part of the pipeline. At least one of ` + environ.EnvBrokers + `
 and ` + environ.EnvDSN + ` must be set.

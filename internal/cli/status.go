@@ -79,7 +79,8 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			Verdict health.Verdict         `json:"verdict"`
 			Overdue *backlog.OverdueOrders `json:"overdue,omitempty"`
 			Pauses  []pausing.Pause        `json:"pauses,omitempty"`
-		}{Status: status.Value, Verdict: v, Pauses: pauses.Value}
+			LastDay *ops.Day               `json:"compensations_of_24h,omitempty"`
+		}{Status: status.Value, Verdict: v, Pauses: pauses.Value, LastDay: ops.HoursCheck.Of(facts).Value.LastDay(facts.Now)}
 		if !overdue.At.IsZero() {
 			shown.Overdue = &overdue
 		}
@@ -93,6 +94,9 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			}
 			if shown.Overdue != nil {
 				fmt.Fprintf(w, "\nunpaid orders in the database that are overdue by more than %v: %s\n", ops.OverdueGrace, text.OneLine(shown.Overdue.String(), 600))
+			}
+			if shown.LastDay != nil {
+				fmt.Fprintf(w, "\ncompensations of the last 24 hours: %s\n", shown.LastDay)
 			}
 			if len(shown.Pauses) > 0 {
 				fmt.Fprintln(w)

@@ -137,7 +137,7 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	form := url.Values{"kind": {"discard"}, "cause": {"failed"}}
 	confirmed := r.confirmation(r.ask(form))
 	r.user = "bob"
-	for _, page := range []string{"/", "/order", "/sweeps", "/delays", "/payments", "/dead-letters"} {
+	for _, page := range []string{"/", "/order", "/delays", "/payments", "/dead-letters"} {
 		body := r.open(page)
 		expect.That(t, !strings.Contains(body, `action="/actions"`), "%s offers an action to a viewer:\n%s", page, body)
 	}
@@ -149,15 +149,15 @@ func TestActions_AreForOperatorsOnly(t *testing.T) {
 	contains(t, r.ask(form), "failed 1")
 }
 
-func TestSweeps_ShowsEachCompensation(t *testing.T) {
+func TestNow_ShowsTheCompensationsOfADay(t *testing.T) {
 	for age, finding := range map[time.Duration]string{0: "sweep_failed", 8 * 24 * time.Hour: "sweep_missing"} {
 		t.Run(finding, func(t *testing.T) {
 			r, begin := newRig(t), time.Now().Truncate(time.Hour).Add(-age)
 			must.Do(t, r.store.AddSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Counts{Missed: 3, AfterPause: 2, NotClosed: 1}))
 			must.Do(t, r.store.EndSweep(t.Context(), r.cfg.Topics.Close, begin, overdue.Unfinished, time.Minute))
-			page := r.open("/sweeps")
-			contains(t, page, "did not finish", `data-label="Missed">3<`, `data-label="After a pause">2<`, `data-label="Not closed">1<`)
-			contains(t, r.open("/"), `data-kind="`+finding+`"`, "has closed 3 orders that the pipeline had missed")
+			page := r.open("/")
+			contains(t, page, `data-kind="`+finding+`"`)
+			expect.Equal(t, strings.Contains(page, "has closed 3 orders that the pipeline had missed, 2 after a pause and 0 after a failure"), age == 0, "the last day")
 		})
 	}
 }

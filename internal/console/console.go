@@ -14,7 +14,7 @@
 //	texts.go      the catalogue of all texts, texts.yaml
 //	history.go    rates, and what waited in the last hours
 //	times.go      moments in the zone of the reader, ages, and servers that are not configured
-//	now.go, order.go, deadletters.go, sweeps.go, delays.go    the pages
+//	now.go, order.go, deadletters.go, delays.go    the pages
 //	runbook.go    the page of the runbook, links to it, and its commands
 //	actions.go    actions that a person confirms
 //	templates, static    HTML, style and script
@@ -149,7 +149,6 @@ func (c *Console) Handler() http.Handler {
 		"GET /dead-letters":                      c.serveLetters,
 		"POST /dead-letters":                     c.serveLetters,
 		"GET /dead-letters/{partition}/{offset}": c.serveLetter,
-		"GET /sweeps":                            c.show("sweeps", c.sweepsData),
 		"GET /payments":                          c.show("payments", func(r *http.Request) any { return c.late.Get(r.Context()) }),
 		"GET /runbook":                           c.show("runbook", func(*http.Request) any { return runbook.Sections() }),
 		"POST /language":                         c.keepChoice(languageCookie, "lang", func(value string) string { return languageOf(value, "") }),

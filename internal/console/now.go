@@ -8,7 +8,6 @@ import (
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/pausing"
 )
 
@@ -17,7 +16,7 @@ type nowData struct {
 	Status  health.Answer[backlog.Status]
 	Overdue health.Answer[backlog.OverdueOrders]
 	Pauses  []pausing.Pause
-	Hours   []overdue.Hour // of the compensations, newest first
+	LastDay *ops.Day // of the compensations; nil: none is known
 	Verdict health.Verdict
 	Trends  []trend // the charts of the last hours
 }
@@ -31,7 +30,7 @@ func (p page) TitleOf(path string) string {
 func (c *Console) now(ctx context.Context) (d nowData) {
 	facts := c.asks.Facts(ctx)
 	d.Status, d.Overdue = health.KafkaCheck.Of(facts), ops.OverdueCheck.Of(facts)
-	d.Pauses, d.Hours = ops.PausesCheck.Of(facts).Value, ops.HoursCheck.Of(facts).Value.Hours
+	d.Pauses, d.LastDay = ops.PausesCheck.Of(facts).Value, ops.HoursCheck.Of(facts).Value.LastDay(facts.Now)
 	c.remember(d.Status)
 	d.Trends, d.Verdict = c.trend.trends(), health.Judge(facts)
 	return d

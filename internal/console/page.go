@@ -77,7 +77,7 @@ func (p page) Version() string { return p.c.o.Version }
 
 // Navigation returns the pages in the order of the menu.
 func (page) Navigation() []navigation {
-	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"}, {"sweeps", "/sweeps"},
+	return []navigation{{"now", "/"}, {"order", "/order"}, {"dead-letters", "/dead-letters"},
 		{"delays", "/delays"}, {"payments", "/payments"}, {"runbook", "/runbook"}}
 }
 
@@ -173,7 +173,7 @@ func (page) Clean(s string) string { return text.OneLine(s, 300) }
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"now", "order", "delays", "sweeps", "payments", "dead-letters", "dead-letter", "action", "runbook", "error"} {
+	for _, name := range []string{"now", "order", "delays", "payments", "dead-letters", "dead-letter", "action", "runbook", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return all

@@ -92,9 +92,9 @@ func Checks() []health.Check {
 		{Name: string(ConfigCheck), Every: often, Limit: soon, Ask: ask(ConfigCheck, only(Pipeline.broken)), Finds: []health.Kind{
 			{Name: health.ConfigBroken, Errors: all, Severity: health.Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
 		{Name: string(HoursCheck), Every: often, Limit: limit, Ask: ask(HoursCheck, Pipeline.Hours), Judge: judged(findings.hours), Finds: []health.Kind{
-			{Name: health.SweepFound, Severity: health.Today, Runbook: "the-compensator-finds-orders", Page: "/sweeps"},
-			{Name: health.SweepMissing, Severity: health.Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps", Hides: []health.ProblemKind{health.SweepFailed}},
-			{Name: health.SweepFailed, Severity: health.Urgent, Runbook: "the-compensator-is-late", Page: "/sweeps"}}},
+			{Name: health.SweepFound, Severity: health.Today, Runbook: "the-compensator-finds-orders"},
+			{Name: health.SweepMissing, Severity: health.Urgent, Runbook: "the-compensator-is-late", Hides: []health.ProblemKind{health.SweepFailed}},
+			{Name: health.SweepFailed, Severity: health.Urgent, Runbook: "the-compensator-is-late"}}},
 		{Name: string(LateCheck), Every: often, Limit: soon, Ask: ask(LateCheck, Pipeline.CountLate), Judge: judged(findings.payments), Finds: []health.Kind{
 			{Name: health.PaymentsLate, Severity: health.Today, Runbook: "money-came-after-a-close"}}},
 	}
@@ -332,8 +332,7 @@ func (f findings) hours() {
 		return
 	}
 	if newest := known.Hours[0]; newest.Missed > 0 {
-		detail := fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not at the first try", newest.Missed, newest.AfterPause,
-			newest.AfterFailure, newest.NotClosed)
+		detail := newest.String()
 		if o := OverdueCheck.Of(f.Facts); o.Err == nil && !o.Value.At.IsZero() && o.Value.Orders == 0 {
 			detail += "; none is overdue now"
 		}

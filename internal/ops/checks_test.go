@@ -214,9 +214,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{HoursCheck: hours(0, hour{}, hour{})}, h.Well, nil, "", ""}, // the first ones
 		{told{HoursCheck: knownAs(Hours{nil, time.Hour, nil})}, h.Well, nil, "", ""},
 		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, AfterPause: 2}}, done)}, h.LookToday, []h.ProblemKind{h.SweepFound},
-			"3 missed, 2 after a pause, 0 after a failure, 0 not at the first try", "the-compensator-finds-orders"},
+			"3 missed, 2 after a pause, 0 after a failure, 0 not closed at the first try", "the-compensator-finds-orders"},
 		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, NotClosed: 202}}, done), OverdueCheck: knownAs(overdueOrders{At: now})}, h.LookToday,
-			[]h.ProblemKind{h.SweepFound}, "202 not at the first try; none is overdue now", "the-compensator-finds-orders"},
+			[]h.ProblemKind{h.SweepFound}, "202 not closed at the first try; none is overdue now", "the-compensator-finds-orders"},
 		{told{HoursCheck: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
 		{told{LettersCheck: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
 		{told{TopicsCheck: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",

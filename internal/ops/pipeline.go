@@ -22,6 +22,7 @@ import (
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/topics"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -158,9 +159,9 @@ func (p Pipeline) RedriveRules() deadletters.Rules {
 
 // Hours has the compensations of the last week. If it has none, Hours has the newest of the 90 days for which rows are kept, which is then late.
 type Hours struct {
-	Hours  []overdue.Hour `json:"sweeps"` // newest first, at most hoursKept
-	Period time.Duration  `json:"-"`      // of each
-	Leases []string       `json:"-"`      // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
+	Hours  []overdue.Hour // newest first, at most hoursKept
+	Period time.Duration  // of each
+	Leases []string       // who has the lease of a compensator, and until when; empty: nobody, or this user may not read it
 }
 
 // LastFinished returns the newest compensation that has finished; the zero Hour: none is known.
@@ -173,13 +174,41 @@ func (h Hours) LastFinished() overdue.Hour {
 	return overdue.Hour{}
 }
 
+// Day is what the compensations of 24 hours have found.
+type Day struct {
+	overdue.Counts
+	Unfinished int `json:"unfinished"` // compensations in which no pass over all overdue orders ended
+}
+
+// String returns the counts in words.
+func (d Day) String() string {
+	return fmt.Sprintf("%v; %s did not finish", d.Counts, text.Counted(int64(d.Unfinished), "compensation", "compensations"))
+}
+
+// LastDay returns the compensations that began within 24 hours before now; nil: none is known.
+func (h Hours) LastDay(now time.Time) (day *Day) {
+	for _, one := range h.Hours {
+		if now.Sub(one.Begin) > 24*time.Hour {
+			break
+		}
+		if day == nil {
+			day = &Day{}
+		}
+		day.Add(one.Counts)
+		if one.State == overdue.Unfinished {
+			day.Unfinished++
+		}
+	}
+	return day
+}
+
 // hoursKept bounds Hours. With the default period a week has 168.
 const hoursKept = 500
 
 // Hours reads the rows of the compensations in the database. A program's own Store has none: then it reads the records in Kafka, whose
 // counts end with the pass.
 func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
-	h.Hours, h.Period = []overdue.Hour{}, p.Config.Compensator.Period // no null in JSON
+	h.Period = p.Config.Compensator.Period
 	if p.Store != nil && !p.OwnStore {
 		h.Leases, _ = p.Store.LeaseHolders(ctx)
 		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)

@@ -4,6 +4,7 @@ package overdue
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/orderclose/orderclose"
@@ -57,6 +58,11 @@ type Counts struct {
 // Add adds other counts.
 func (c *Counts) Add(o Counts) {
 	c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed = c.Missed+o.Missed, c.AfterPause+o.AfterPause, c.AfterFailure+o.AfterFailure, c.NotClosed+o.NotClosed
+}
+
+// String returns the counts in words.
+func (c Counts) String() string {
+	return fmt.Sprintf("%d missed, %d after a pause, %d after a failure, %d not closed at the first try", c.Missed, c.AfterPause, c.AfterFailure, c.NotClosed)
 }
 
 // Hour is the row of one compensation: what the loop did in one period, and whether a pass over all overdue orders began in it and ended.

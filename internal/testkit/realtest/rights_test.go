@@ -543,7 +543,7 @@ func (s *seat) viewer() {
 	}
 	s.cli(s.user.env, "status", "dlq ls", "sweeps")
 	dsn := environ.EnvDSN + "=" + s.dsn
-	s.cli([]string{dsn}, "order good", "audit --from 3h", "payments late", "sweeps")
+	s.cli([]string{dsn}, "order good", "audit --from 3h", "payments late")
 	s.cli([]string{dsn, environ.EnvBrokers + "=127.0.0.1:1"}, "status") // which needs Kafka, whether it answers or not
 	db := s.open(store.Options{})
 	must.Do(s.t, db.Migrated(s.t.Context()))

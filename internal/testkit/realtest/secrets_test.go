@@ -308,7 +308,7 @@ func (r *secretsRig) answers(process, listen string, running bool) {
 func (r *secretsRig) console() {
 	r.t.Helper()
 	for _, path := range []string{
-		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/sweeps", "/delays", "/payments", "/runbook", "/nothing",
+		"/", "/order", "/dead-letters", "/dead-letters/0/0", "/delays", "/payments", "/runbook", "/nothing",
 	} {
 		res := must.Get(http.Get("http://" + r.env[environ.EnvConsoleListen] + path))(r.t)
 		body, err := io.ReadAll(res.Body)

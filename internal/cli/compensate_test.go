@@ -17,32 +17,28 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-func TestSweeps_Tables(t *testing.T) {
-	golden(t, "sweeps", func(w io.Writer) {
-		printHours(w, ops.Hours{Hours: []hours.Hour{
-			{Begin: at, Counts: hours.Counts{Missed: 1}},
-			{Begin: at.Add(-time.Hour), Counts: hours.Counts{Missed: 20, AfterPause: 1000, AfterFailure: 180, NotClosed: 4}, State: hours.Finished,
-				TookMillis: 61_420},
-			{Begin: at.Add(-2 * time.Hour), State: hours.Unfinished, TookMillis: 1_800_000},
-		}})
-	})
-	golden(t, "sweeps_nothing", func(w io.Writer) { printHours(w, ops.Hours{}) })
+func TestHours_LastDay(t *testing.T) {
+	h := ops.Hours{Hours: []hours.Hour{
+		{Begin: at, Counts: hours.Counts{Missed: 1}},
+		{Begin: at.Add(-time.Hour), Counts: hours.Counts{Missed: 20, AfterPause: 1000, AfterFailure: 180, NotClosed: 4}, State: hours.Finished},
+		{Begin: at.Add(-2 * time.Hour), State: hours.Unfinished},
+		{Begin: at.Add(-25 * time.Hour), Counts: hours.Counts{Missed: 9}},
+	}}
+	const want = "21 missed, 1000 after a pause, 180 after a failure, 4 not closed at the first try; 1 compensation did not finish"
+	expect.Equal(t, h.LastDay(at.Add(time.Minute)).String(), want, "the last day")
+	expect.That(t, ops.Hours{}.LastDay(at) == nil, "nothing is known")
 }
 
-// Without a database the records of the control topic are shown, but no passes by hand.
-func TestBroker_SweepsShowsTheControlTopic(t *testing.T) {
+// Without a database status shows the compensations that have records in the control topic, but no passes by hand.
+func TestBroker_StatusShowsTheCompensationsOfADay(t *testing.T) {
 	r := newRig(t)
-	_, stderr, code := r.cli("sweeps")
-	expect.That(t, code == 1 && strings.Contains(stderr, "order-close-control"), "without the topic: exit %d, %q", code, stderr)
 	r.cli("topics", "apply")
 	for why, missed := range map[control.SweepReason]int{control.SweepPeriod: 3, control.SweepOnce: 4} {
 		s := control.Sweep{StartedAt: time.Now(), Why: why, Missed: missed, TookMillis: 12}
 		r.append(r.cfg.Topics.Control, must.Get(s.Encode())(t), wire.Message{Value: []byte(`{"probe":1}`)})
 	}
-	r.append(r.cfg.Topics.Control, wire.Message{Key: []byte("lost"), Value: []byte(`{"topic":"delay_30m","partition":3}`)}) // of an older relay
-	var out ops.Hours
-	r.json(&out, 0, "sweeps")
-	expect.That(t, len(out.Hours) == 1 && out.Hours[0].Missed == 3 && out.Hours[0].State == hours.Finished, "%+v", out)
+	out, stderr, _ := r.cli("status")
+	expect.That(t, strings.Contains(out, "compensations of the last 24 hours: 3 missed, "), "%s%s", out, stderr)
 }
 
 // append appends messages to the first partition of a topic.
