@@ -3,7 +3,6 @@ package environ
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -23,9 +22,8 @@ const (
 	EnvSASLUser      = "ORDERCLOSE_KAFKA_SASL_USER"
 	EnvSASLPassword  = "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 
-	// EnvSASLToken says where the tokens of OAUTHBEARER come from: file:NAME, which is read for each login; command:PROGRAM
-	// ARGUMENTS, without a shell; or the URL of a token endpoint, followed by scopes, with spaces between them. To an
-	// endpoint, user and password are the id and the secret of a client.
+	// EnvSASLToken says where the tokens of OAUTHBEARER come from: file:NAME, which is read for each login, or command:PROGRAM
+	// ARGUMENTS, without a shell.
 	EnvSASLToken      = "ORDERCLOSE_KAFKA_SASL_TOKEN"
 	EnvSASLExtensions = "ORDERCLOSE_KAFKA_SASL_EXTENSIONS" // name=value,name=value
 )
@@ -131,7 +129,8 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 	case len(e.errs) > failed, s.Mechanism+s.User+s.Password+extra == "":
 		return nil
 	case s.Mechanism == kafka.OAuthBearer:
-		return e.bearer(s.User, s.Password)
+		e.refuse(s.Password != "", "%s is set, and %s has no password; unset it", EnvSASLPassword, kafka.OAuthBearer)
+		return e.bearer(s.User)
 	case extra != "":
 		e.fail(fmt.Errorf("%s is set, but only %s uses it; unset it, or set %s to %s", extra, kafka.OAuthBearer, EnvSASLMechanism, kafka.OAuthBearer))
 		return nil
@@ -151,21 +150,11 @@ func (e *environment) kafkaSASL() *kafka.SASL {
 	return &s
 }
 
-// bearer returns the login by tokens. client and secret are for a token endpoint.
-func (e *environment) bearer(client, secret string) *kafka.SASL {
-	source := e.plain(EnvSASLToken)
-	kind, rest, _ := strings.Cut(source, ":")
-	words, isURL := strings.Fields(source), kind == "http" || kind == "https"
-	s := kafka.SASL{Mechanism: kafka.OAuthBearer, User: client}
+// bearer returns the login by tokens.
+func (e *environment) bearer(user string) *kafka.SASL {
+	kind, rest, _ := strings.Cut(e.plain(EnvSASLToken), ":")
+	s := kafka.SASL{Mechanism: kafka.OAuthBearer, User: user}
 	switch {
-	case secret != "" && !isURL:
-		e.fail(fmt.Errorf("%s is for a token endpoint; set %s to its URL, or unset %s", EnvSASLPassword, EnvSASLToken, EnvSASLPassword))
-	case isURL && (client == "" || secret == ""):
-		e.fail(fmt.Errorf("the endpoint in %s needs a client; set %s to its id, and %s or %s_FILE to its secret",
-			EnvSASLToken, EnvSASLUser, EnvSASLPassword, EnvSASLPassword))
-	case isURL:
-		e.fail(checkTokenURL(words[0]))
-		s.Token = login.TokenFromEndpoint(words[0], client, secret, words[1:])
 	case kind == "command" && strings.TrimSpace(rest) != "":
 		s.Token = login.TokenFromCommand(strings.Fields(rest))
 	case kind == "file" && rest != "":
@@ -174,7 +163,7 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 		}
 		s.Token = login.TokenFromFile(rest)
 	default:
-		e.fail(fmt.Errorf("%s is %s, but %s does not say where tokens come from; set it to file:NAME, command:PROGRAM ARGUMENTS, or the URL of a token endpoint",
+		e.fail(fmt.Errorf("%s is %s, but %s does not say where tokens come from; set it to file:NAME or command:PROGRAM ARGUMENTS",
 			EnvSASLMechanism, kafka.OAuthBearer, EnvSASLToken))
 	}
 	s.Extensions = map[string]string{}
@@ -186,17 +175,4 @@ func (e *environment) bearer(client, secret string) *kafka.SASL {
 	e.refuse(login.CheckExtensions(s.Extensions) != nil,
 		"%s is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1", EnvSASLExtensions)
 	return &s
-}
-
-// checkTokenURL refuses a URL to which the secret of a client would go in clear text. A program on this
-// machine may be asked by http.
-func checkTokenURL(endpoint string) error {
-	u, ok := config.WebURL(endpoint)
-	if !ok || u.User != nil {
-		return fmt.Errorf("%s is not a URL; write it such as https://id.example/oauth2/token, without a user", EnvSASLToken)
-	}
-	if !config.Private(endpoint) {
-		return errors.New(EnvSASLToken + " begins with http, which shows the secret to the network; use https")
-	}
-	return nil
 }

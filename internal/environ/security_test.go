@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,9 +50,6 @@ func TestRead_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
 	byCommand := vars{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": "command: cat  " + secret,
 		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster}
-	byClient := vars{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "ORDERCLOSE_KAFKA_SASL_TOKEN": tokenEndpoint(t) + " kafka",
-		"ORDERCLOSE_KAFKA_SASL_EXTENSIONS": ofCluster,
-		"ORDERCLOSE_KAFKA_SASL_USER":       "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
 	both := maps.Clone(mutual)
 	maps.Copy(both, scram)
 	for _, row := range []struct {
@@ -70,7 +65,6 @@ func TestRead_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 		{both, `mutual TLS, SASL SCRAM-SHA-512 as user "relay"`, true},
 		{byFile, "not encrypted, SASL OAUTHBEARER", false},
 		{byCommand, "not encrypted, SASL OAUTHBEARER", false},
-		{byClient, `not encrypted, SASL OAUTHBEARER as user "relay"`, false},
 	} {
 		s, err := environ.Read(row.env.lookup)
 		if err != nil {
@@ -93,19 +87,6 @@ func TestRead_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 	}
 }
 
-// tokenEndpoint returns the URL of an endpoint that gives the token hunter2 to the client relay.
-func tokenEndpoint(t *testing.T) string {
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, secret, _ := r.BasicAuth(); user != "relay" || secret != "hunter2" || r.FormValue("scope") != "kafka" {
-			t.Errorf("the token endpoint is asked by %q for %q", user, r.FormValue("scope"))
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"access_token":"hunter2","token_type":"Bearer"}`)
-	}))
-	t.Cleanup(provider.Close)
-	return provider.URL
-}
-
 func TestRead_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
@@ -119,12 +100,8 @@ func TestRead_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 
 		token    = "ORDERCLOSE_KAFKA_SASL_TOKEN"
 		noSource = mechanism + " is OAUTHBEARER, but " + token + " does not say where tokens come from; " +
-			"set it to file:NAME, command:PROGRAM ARGUMENTS, or the URL of a token endpoint"
+			"set it to file:NAME or command:PROGRAM ARGUMENTS"
 	)
-	client := func(url string) vars {
-		return vars{mechanism: "OAUTHBEARER", token: url, user: "u", password: "hunter2"}
-	}
-	const notURL = token + " is not a URL; write it such as https://id.example/oauth2/token, without a user"
 	for _, row := range []struct {
 		env  vars
 		want string
@@ -153,11 +130,7 @@ func TestRead_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 		{vars{mechanism: "OAUTHBEARER", token: "ftp://id/hunter2"}, noSource},
 		{vars{mechanism: "OAUTHBEARER", token: "file:hunter2"}, token + " names a file that cannot be read: no such file or directory; mount the token there"},
 		{vars{mechanism: "OAUTHBEARER", token: "file:" + junk, password: "hunter2"},
-			password + " is for a token endpoint; set " + token + " to its URL, or unset " + password},
-		{vars{mechanism: "OAUTHBEARER", token: "https://id", user: "u"},
-			"the endpoint in " + token + " needs a client; set " + user + " to its id, and " + password + " or " + password + "_FILE to its secret"},
-		{client("https://u:hunter2@id"), notURL},
-		{client("http://id/hunter2"), token + " begins with http, which shows the secret to the network; use https"},
+			password + " is set, and OAUTHBEARER has no password; unset it"},
 		{vars{mechanism: "OAUTHBEARER", token: "file:" + junk, "ORDERCLOSE_KAFKA_SASL_EXTENSIONS": "hunter2"},
 			"ORDERCLOSE_KAFKA_SASL_EXTENSIONS is not name=value,name=value; write it such as logicalCluster=lkc-1,identityPoolId=pool-1"},
 		{vars{mechanism: "PLAIN", user: "u", password: "hunter2", token: "file:" + junk},

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,44 +191,5 @@ func TestTokenFromCommand(t *testing.T) {
 	cancel()
 	if _, _, err := TokenFromCommand([]string{"sleep", "600"})(ctx); err == nil {
 		t.Error("a command that does not end is awaited")
-	}
-}
-
-func TestTokenFromEndpoint(t *testing.T) {
-	ends := time.Now().Add(10 * time.Minute)
-	answers := map[string]string{
-		"/lives":   `{"access_token":"abc","token_type":"Bearer","expires_in":3600}`,
-		"/jwt":     `{"access_token":"` + jwt(fmt.Sprintf(`{"exp":%d}`, ends.Unix())) + `","token_type":"Bearer"}`,
-		"/refuses": `{"error":"invalid_client","error_description":"hunter2 is wrong"}`,
-		"/html":    `<html>hunter2</html>`,
-	}
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, secret, basic := r.BasicAuth()
-		if r.ParseForm() != nil || !basic { // after a refusal the other way is tried
-			user, secret = r.PostForm.Get("client_id"), r.PostForm.Get("client_secret")
-		}
-		expect.That(t, user == "relay" && secret == "hunter2" && r.PostForm.Get("grant_type") == "client_credentials" && r.PostForm.Get("scope") == "kafka other",
-			"%s: asked by %q with %v", r.URL, user, r.PostForm)
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/refuses" {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-		fmt.Fprint(w, answers[r.URL.Path])
-	}))
-	defer provider.Close()
-	ask := func(path string) (string, time.Time, error) {
-		return TokenFromEndpoint(provider.URL+path, "relay", "hunter2", []string{"kafka", "other"})(t.Context())
-	}
-	if got, ends, err := ask("/lives"); got != "abc" || time.Until(ends) < 55*time.Minute || err != nil {
-		t.Errorf("got %q, %v, %v", got, ends, err)
-	}
-	if _, got, err := ask("/jwt"); got.Unix() != ends.Unix() || err != nil {
-		t.Errorf("a JWT without expires_in ends at %v, %v", got, err)
-	}
-	if _, _, err := ask("/refuses"); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), `answered 401 "invalid_client"`) {
-		t.Errorf("a refusal: %v", err)
-	}
-	if _, _, err := ask("/html"); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("no JSON: %v", err)
 	}
 }

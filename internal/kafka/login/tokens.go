@@ -11,9 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"time"
-
-	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
 )
 
 // TokenFromFile returns a Token that reads the file each time. Another program renews the file.
@@ -70,24 +67,4 @@ func endOfJWT(token string) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(int64(claims.Exp), 0)
-}
-
-// TokenFromEndpoint returns a Token that asks the token endpoint of an OIDC provider, with the
-// credentials of a client (RFC 6749, 4.4).
-func TokenFromEndpoint(url, client, secret string, scopes []string) Token {
-	provider := &clientcredentials.Config{TokenURL: url, ClientID: client, ClientSecret: secret, Scopes: scopes}
-	return func(ctx context.Context) (string, time.Time, error) {
-		t, err := provider.Token(ctx)
-		if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text has the whole answer
-			return "", time.Time{}, fmt.Errorf("the token endpoint answered %d %.50q: check the client's id, secret and scope",
-				refused.Response.StatusCode, refused.ErrorCode)
-		}
-		if err != nil {
-			return "", time.Time{}, fmt.Errorf("the token endpoint does not answer: %w", err)
-		}
-		if t.Expiry.IsZero() {
-			t.Expiry = endOfJWT(t.AccessToken)
-		}
-		return t.AccessToken, t.Expiry, nil
-	}
 }
