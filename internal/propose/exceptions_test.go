@@ -39,6 +39,9 @@ func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
 		{"a payment whose callback was lost", "", "channel INT", "1", "1", "", []string{strings.Replace(payments, "VARCHAR(64)", "BIGINT", 1),
 			"INSERT INTO payments SELECT id, id, 'PAID' FROM orders WHERE id IN (203)"},
 			Answers{Keep: []string{"payments=ids"}}, "where: {id: {not: 203}}"},
+		{"orders that are paid after the delay", "", "paid_at BIGINT", "NULL", "NULL", "", []string{
+			"UPDATE orders SET paid_at = created_at + CASE WHEN id <= 25 THEN 7200 ELSE 60 END WHERE status = 'paid'"}, Answers{},
+			"25 of 100 paid orders, such as 25, 24, 23, 22, 21, were paid later than that"},
 		{"a closed status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Closed: "600003"}, `to: "600003"`},
 		{"an unpaid status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "WAIT_PAY", Delay: time.Hour}, `from: "WAIT_PAY"`},
 		{"nothing to close", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "none"}, "refused: --unpaid none: an order of orders never waits"},

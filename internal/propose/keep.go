@@ -317,8 +317,8 @@ func (p *Proposal) chooseExceptions() {
 		return
 	}
 	_, closed, _ := p.from.count(func(row int) bool { return p.to.in(row) && !p.isPaid(row) })
-	differ := p.differences()
-	if old == 0 && len(differ) == 0 {
+	differ, later := p.differences(), p.paidLater(func(row int) time.Time { return due.at[row].Add(add) })
+	if old == 0 && len(differ) == 0 && later == "" {
 		return
 	}
 	q := Question{Flag: "keep", Numbers: differ}
@@ -332,9 +332,27 @@ func (p *Proposal) chooseExceptions() {
 	default:
 		q.Text = fmt.Sprintf("some of %d unpaid orders may have to stay open", n)
 	}
+	q.Text += later
 	q.Choices = "Which stay open? COLUMN=VALUES: orders with them, now and later; unknown: what is overdue now; none: all close"
 	if len(differ) > 0 {
 		q.Choices += ". They differ in"
 	}
 	p.ask(q)
+}
+
+// paidLater says that one of twenty orders or more was paid after it was due: the delay may be too short, or the orders begin as carts. "": it was not so.
+func (p *Proposal) paidLater(due func(row int) time.Time) string {
+	for _, c := range p.table.ranked("paidat") {
+		at, ok := p.timeIn(c)
+		if !ok || c.OnUpdate || c.DefaultNow {
+			continue
+		}
+		_, n, _ := c.count(func(row int) bool { return !at.at[row].IsZero() })
+		late := func(row int) bool { return at.at[row].After(due(row)) }
+		if _, after, _ := c.count(late); after*20 > n {
+			return fmt.Sprintf(". %d of %d paid orders, such as %s, were paid later than that: if a close would have been wrong, answer another --delay or --created",
+				after, n, p.examples(late))
+		}
+	}
+	return ""
 }
