@@ -84,13 +84,16 @@ func (c *Cluster) shapes(ctx context.Context, names []string) (map[string]TopicS
 	return states, nil
 }
 
+// offsetsTopic is Kafka's own topic of commits.
+const offsetsTopic = "__consumer_offsets"
+
 // CheckOffsets returns why a broker that is down may stop groups, although the topics, with this number of replicas, go on. It looks
 // at Kafka's own topic of commits, in which the leader of a group's partition is the coordinator. It finds nothing before the first
 // group, when there is no such topic, and if this user may not see it.
 func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Finding, err error) {
-	const topic, key = "__consumer_offsets", "min.insync.replicas"
-	add := func(what, fix string) { all = append(all, Finding{Topic: topic, What: what, Fix: fix}) }
-	res, err := c.transport.askTopics(ctx, []string{topic}) // not cached: it would be asked for each second
+	const key = "min.insync.replicas"
+	add := func(what, fix string) { all = append(all, Finding{Topic: offsetsTopic, What: what, Fix: fix}) }
+	res, err := c.transport.askTopics(ctx, []string{offsetsTopic}) // not cached: it would be asked for each second
 	if err != nil || res.Topics[0].ErrorCode != 0 || len(res.Topics[0].Partitions) == 0 {
 		return nil, err
 	}
@@ -104,10 +107,36 @@ func (c *Cluster) CheckOffsets(ctx context.Context, replication int) (all []Find
 			"reassign its partitions with your cluster's tools, and set offsets.topic.replication.factor on every broker")
 	}
 	// Without an answer, this user may not read settings.
-	if n, err := c.setting(ctx, kafka.ResourceTypeTopic, topic, key); err == nil && n > 1 && n >= replicas {
+	if n, err := c.setting(ctx, kafka.ResourceTypeTopic, offsetsTopic, key); err == nil && n > 1 && n >= replicas {
 		add(fmt.Sprintf("%s is %d of %d replicas: while a broker is down, no commit is accepted", key, n, replicas), "set it to less than the replicas")
 	}
 	return all, nil
+}
+
+// CheckReplicas returns the topics, of these and Kafka's own topic of commits, of which replicas are not in sync. It leaves out topics that
+// do not exist or that this user may not see.
+func (c *Cluster) CheckReplicas(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
+	res, err := c.transport.askTopics(ctx, append(topicNames(specs), offsetsTopic))
+	if err != nil {
+		return nil, err
+	}
+	return outOfSync(res.Topics), nil
+}
+
+func outOfSync(topics []kmsg.MetadataResponseTopic) (all []Finding) {
+	for _, t := range topics {
+		n := 0
+		for _, p := range t.Partitions {
+			if len(p.ISR) < len(p.Replicas) {
+				n++
+			}
+		}
+		if n > 0 {
+			all = append(all, Finding{Topic: *t.Topic, What: fmt.Sprintf("%d of %d partitions have a replica that is not in sync: if another broker is lost, "+
+				"they may stand still, or lose records", n, len(t.Partitions)), Fix: "start the broker that is down; if none is, its log says why it cannot keep up"})
+		}
+	}
+	return all
 }
 
 // setting returns one number of the settings of a topic or a broker.

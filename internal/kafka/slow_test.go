@@ -308,3 +308,19 @@ func TestCheckOffsets_FindsWhatABrokerThatIsDownWouldStop(t *testing.T) {
 		check(1, "2 of 5 partitions have no leader", "min.insync.replicas is 2 of 2")
 	})
 }
+
+func TestCheckReplicas_NamesTopicsOfWhichReplicasAreNotInSync(t *testing.T) {
+	in := kmsg.MetadataResponseTopicPartition{Replicas: []int32{0, 1}, ISR: []int32{1, 0}}
+	out := kmsg.MetadataResponseTopicPartition{Replicas: []int32{0, 1}, ISR: []int32{0}}
+	topic := func(name string, partitions ...kmsg.MetadataResponseTopicPartition) kmsg.MetadataResponseTopic {
+		return kmsg.MetadataResponseTopic{Topic: &name, Partitions: partitions}
+	}
+	got := outOfSync([]kmsg.MetadataResponseTopic{topic("a", in, in), topic("b", in, out, out), topic("gone")})
+	must.That(t, len(got) == 1 && got[0].Topic == "b" && strings.HasPrefix(got[0].What, "2 of 3 partitions"), "%+v", got)
+	synctest.Test(t, func(t *testing.T) {
+		c := newBroker(t, kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094)).cluster(Options{})
+		must.Do(t, c.createTopic(t.Context(), TopicSpec{Name: "a", Partitions: 2, Replication: 3}))
+		found, err := c.CheckReplicas(t.Context(), []TopicSpec{{Name: "a"}, {Name: "missing"}})
+		expect.That(t, len(found) == 0 && err == nil, "%+v, %v", found, err)
+	})
+}

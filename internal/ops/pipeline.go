@@ -291,7 +291,11 @@ func (p Pipeline) TopicsPlan(ctx context.Context) (TopicsPlan, error) {
 	if err != nil {
 		return TopicsPlan{}, err
 	}
-	return NewTopicsPlan(p.Config, len(specs), append(findings, offsets...)), nil
+	replicas, err := p.Kafka.CheckReplicas(ctx, specs)
+	if err != nil {
+		return TopicsPlan{}, err
+	}
+	return NewTopicsPlan(p.Config, len(specs), slices.Concat(findings, offsets, replicas)), nil
 }
 
 // maxReason is the longest reason of a pause, in characters.

@@ -67,6 +67,10 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		broker := r.coordinator(r.cfg.CloserGroup())
 		c.broker(broker).kill()
 		r.created(170)
+		r.until("topics check says which replicas are not in sync", func() bool {
+			out, code := r.cli("topics", "check")
+			return code == 3 && strings.Contains(out, "have a replica that is not in sync")
+		})
 		c.broker(broker).start()
 	})
 	r.settle()
