@@ -137,14 +137,19 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 5 refused, 6 partly done, 7 timed out, 8 another process has the same instance.`,
 	}
 	c.flags(root)
-	root.AddCommand(
-		newRun(c), newStatus(c), newOrder(c), newAudit(c), newDoctor(c), newRunbook(c),
-		newCompensate(c), newReplay(c), newPause(c), newResume(c), newDLQ(c), newPayments(c),
-		group("events", "Write events again that their topic has lost", newEventsAgain(c)),
-		newConsole(c), newSend(c),
-		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newTopics(c), newInit(c), newMigrate(c),
-		newHealthcheck(c), newVersion(c),
-	)
+	add := func(to string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: to, Title: "To " + to + ":"})
+		for _, cmd := range commands {
+			cmd.GroupID = to
+		}
+		root.AddCommand(commands...)
+	}
+	add("run", newRun(c), newConsole(c), newHealthcheck(c))
+	add("set up", newInit(c), newMigrate(c), newTopics(c),
+		group("delays", "Show when an order closes, and which rule decides", newDelaysExplain(c)), newVersion(c))
+	add("look", newStatus(c), newDoctor(c), newOrder(c), newAudit(c), newRunbook(c))
+	add("act", newCompensate(c), newReplay(c),
+		group("events", "Write events again that their topic has lost", newEventsAgain(c)), newDLQ(c), newPayments(c), newPause(c), newResume(c), newSend(c))
 	complete(root)
 	c.keepActions(root)
 	return root
