@@ -409,7 +409,7 @@ func (f *Facts) lineTables(orders *Table) (all []*Table) {
 			t.Pattern != "" && orders.Pattern == "" {
 			continue
 		}
-		if order, _ := f.reference(t, orders); order == nil {
+		if order, id := f.reference(t, orders); order == nil || !comparable(order, id) {
 			continue
 		}
 		score[t] = 10 - len(of)
@@ -427,7 +427,7 @@ func (f *Facts) reference(lines, orders *Table) (order, id *column) {
 	for _, sure := range []bool{true, false} {
 		for _, ref := range lines.refersTo(orders) {
 			for _, id := range orders.ids() {
-				if l := f.links[[2]*column{ref, id}]; comparable(ref, id) && (l.sure() || !sure && l.of == 0) {
+				if l := f.links[[2]*column{ref, id}]; l.sure() || !sure && l.of == 0 && comparable(ref, id) {
 					return ref, id
 				}
 			}

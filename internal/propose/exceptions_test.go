@@ -39,6 +39,10 @@ func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
 		{"a payment whose callback was lost", "", "channel INT", "1", "1", "", []string{strings.Replace(payments, "VARCHAR(64)", "BIGINT", 1),
 			"INSERT INTO payments SELECT id, id, 'PAID' FROM orders WHERE id IN (203)"},
 			Answers{Keep: []string{"payments=ids"}}, "where: {id: {not: 203}}"},
+		{"payments that name a number in text", "", "channel INT", "1", "1", "", []string{payments,
+			"INSERT INTO payments SELECT id, CONCAT(id), CASE WHEN special = 1 THEN 'SUCCESS' ELSE 'PENDING' END FROM orders"}, Answers{Unpaid: "unpaid"},
+			"10 of 40 unpaid orders have a payment in payments"},
+		{"a date", "", "release_date DATE", "NULL", "'2027-01-01'", "", nil, Answers{}, "release_date set: 10 of 40 unpaid, 0 of 100 closed"},
 		{"orders that are paid after the delay", "", "paid_at BIGINT", "NULL", "NULL", "", []string{
 			"UPDATE orders SET paid_at = created_at + CASE WHEN id <= 25 THEN 7200 ELSE 60 END WHERE status = 'paid'"}, Answers{},
 			"25 of 100 paid orders, such as 25, 24, 23, 22, 21, were paid later than that"},

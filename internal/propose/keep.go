@@ -193,14 +193,15 @@ func tells(c *column) bool {
 // classes returns the class of each row by what the column has: its value, or whether it holds anything.
 func (c *column) classes() []string {
 	counts, _, _ := c.count(anyRow)
+	byValue := len(counts) <= fewValues && !is(c, "date datetime timestamp timestamptz")
 	all := make([]string, len(c.rows))
 	for row, v := range c.rows {
 		switch all[row] = text(v); {
 		case v == nil:
 			all[row] = "null"
-		case len(counts) > fewValues && holds(v):
+		case !byValue && holds(v):
 			all[row] = "set"
-		case len(counts) > fewValues:
+		case !byValue:
 			all[row] = "null"
 		}
 	}

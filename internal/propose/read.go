@@ -13,6 +13,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -361,15 +362,24 @@ var uuids = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{
 // readLink looks the newest values of a column up in a column of another table.
 func (f *Facts) readLink(ctx context.Context, from, to *column) {
 	name := [2]*column{from, to}
-	if _, known := f.links[name]; known || !comparable(from, to) {
+	numbers := isInteger(from) && isText(to) || isText(from) && isInteger(to) // in text
+	if _, known := f.links[name]; known || !comparable(from, to) && !numbers {
 		return
 	}
 	f.links[name] = link{}
 	got, err := f.newest(ctx, from.table.numbered(), maxLinks, from)
 	values := map[any]bool{}
 	for _, row := range got {
-		if s := text(row[0]); s != "" && s != "0" && (to.Type != "uuid" || from.Type == "uuid" || uuids.MatchString(s)) {
+		s := text(row[0])
+		n, err := strconv.ParseInt(s, 10, 64)
+		switch {
+		case s == "" || s == "0" || to.Type == "uuid" && from.Type != "uuid" && !uuids.MatchString(s):
+		case !numbers:
 			values[row[0]] = true
+		case isText(to):
+			values[s] = true
+		case err == nil:
+			values[n] = true
 		}
 	}
 	if err != nil || len(values) == 0 {

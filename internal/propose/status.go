@@ -461,9 +461,12 @@ func (p *Proposal) excludeMoney() {
 	part, n := p.table.paid.share(p.unpaid)
 	if _, answered := p.kept(name); part > 0 && !answered && p.notBefore.IsZero() {
 		paid := func(row int) bool { return p.unpaid(row) && holds(p.table.paid.rows[row]) }
+		choices := "none: they close; unknown: whatever is overdue now stays open"
+		if part*float64(n) <= maxIDs && p.id.Type != "uuid" {
+			choices = "ids: just these stay open, as after a lost callback; " + choices
+		}
 		p.ask(Question{Flag: "keep", Key: name + "=", Text: fmt.Sprintf("%.0f of %d unpaid orders have a payment in %s, such as %s: a close would cancel them",
-			part*float64(n), n, name, p.examples(paid)),
-			Choices: "ids: just these stay open, as after a lost callback; none: they close; unknown: whatever is overdue now stays open"})
+			part*float64(n), n, name, p.examples(paid)), Choices: choices})
 	}
 	for _, t := range p.f.unread {
 		p.doubt("whether table %s has payments of unpaid orders is not known: it could not be read in time", t)
