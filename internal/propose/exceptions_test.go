@@ -1,12 +1,14 @@
 package propose
 
 import (
+	"database/sql/driver"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 )
 
 // TestPropose_MoneyAndExceptionsAreQuestions: 100 orders are paid, 100 closed, and 40 unpaid for less than their delay, of which each fourth has something
@@ -96,6 +98,28 @@ func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
 				expect.That(t, strings.Contains(got, c.want), "%q is not in:\n%s", c.want, got)
 			})
 		}
+	}
+}
+
+// Of a table whose newest rows cannot be read in time no others are read: init refuses it, with the index that helps.
+func TestRead_NewestRowsThatCannotBeReadInTime(t *testing.T) {
+	for name, server := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := open(t, server, "orders", []string{"CREATE TABLE orders (no VARCHAR(20) PRIMARY KEY, status VARCHAR(20) NOT NULL, created_at BIGINT NOT NULL)",
+				"INSERT INTO orders VALUES ('1', 'unpaid', 1790000000), ('2', 'closed', 1790000000)"})
+			other := must.Get(f.store.DB().Conn(t.Context()))(t)
+			lock := map[bool]string{true: "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE", false: "LOCK TABLES orders WRITE"}[f.postgres()]
+			must.Get(other.ExecContext(t.Context(), lock))(t)
+			defer func() { _ = other.Raw(func(any) error { return driver.ErrBadConn }) }()
+			f.Tables[0].read = false
+			f.ReadRows(t.Context(), "orders")
+			got, want := f.Propose(Answers{Table: "orders"}).Refused, "in time, and older ones may say something else. An index on orders.created_at helps"
+			if f.postgres() { // a wait for a lock ends earlier than a read
+				want = "its rows cannot be read"
+			}
+			expect.That(t, strings.Contains(got, want), "%s", got)
+		})
 	}
 }
 
