@@ -48,6 +48,13 @@ func TestPropose_MoneyAndExceptionsAreQuestions(t *testing.T) {
 		{"orders that are paid after the delay", "", "paid_at BIGINT", "NULL", "NULL", "", []string{
 			"UPDATE orders SET paid_at = created_at + CASE WHEN id <= 25 THEN 7200 ELSE 60 END WHERE status = 'paid'"}, Answers{},
 			"25 of 100 paid orders, such as 25, 24, 23, 22, 21, were paid later than that"},
+		{"an answer that keeps the orders of today alone", "", "is_gift SMALLINT NOT NULL", "0", "1", "", nil, Answers{Keep: []string{"unknown"}},
+			"later orders of the same kind close after the delay"},
+		{"names of statuses in two languages", "", "order_status_id INT NOT NULL", "1", "1", "", []string{
+			"UPDATE orders SET order_status_id = CASE status WHEN 'unpaid' THEN 1 WHEN 'paid' THEN 2 ELSE 7 END",
+			"CREATE TABLE order_status (order_status_id INT, language_id INT, name VARCHAR(20), PRIMARY KEY (order_status_id, language_id))",
+			"INSERT INTO order_status VALUES (1, 1, 'Unpaid'), (1, 2, 'Offen'), (2, 1, 'Paid'), (2, 2, 'Bezahlt'), (7, 1, 'Canceled'), (7, 2, 'Storniert')",
+			"ALTER TABLE orders DROP COLUMN status"}, Answers{}, "{column: order_status_id, from: 1, to: 7, paid: [2]}"},
 		{"a closed status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Closed: "600003"}, `to: "600003"`},
 		{"an unpaid status that no row has", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "WAIT_PAY", Delay: time.Hour}, `from: "WAIT_PAY"`},
 		{"nothing to close", "", "channel INT", "1", "1", "", nil, Answers{Unpaid: "none"}, "refused: --unpaid none: an order of orders never waits"},

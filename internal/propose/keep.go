@@ -105,6 +105,10 @@ func (p *Proposal) keepAnswered() {
 		c := p.table.named(name)
 		switch {
 		case name == "unknown" || list == "unknown":
+			if p.notBefore.IsZero() {
+				p.doubt("--keep unknown keeps what is overdue now, and later orders of the same kind close after the delay: find out what tells them apart, or give them " +
+					"a status of their own, and replace not_before by orders.where")
+			}
 			p.notBefore = p.f.Now.UTC().Truncate(time.Second)
 		case name == "none":
 		case list == "none":
