@@ -1,6 +1,7 @@
 package propose
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -36,9 +37,9 @@ type generated struct {
 
 const generatedRows, generatedDelay = 900, 30 * time.Minute
 
-func generate(seed uint64) *generated {
+func generate(seed uint64, now time.Time) *generated {
 	r := rand.New(rand.NewPCG(seed, 80))
-	g := &generated{Rand: r, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), job: r.IntN(3) > 0, asNumbers: r.IntN(2) == 0, paidApart: r.IntN(3) == 0}
+	g := &generated{Rand: r, now: now, job: r.IntN(3) > 0, asNumbers: r.IntN(2) == 0, paidApart: r.IntN(3) == 0}
 	postgres := r.IntN(3) == 0
 	g.table = &Table{Table: mapping.Table{Name: "orders", Postgres: postgres, Columns: map[string]mapping.Column{},
 		Indexes: []mapping.Index{{Name: map[bool]string{true: "orders_pkey", false: "PRIMARY"}[postgres], Unique: true, Columns: []string{"id"}}}},
@@ -219,40 +220,111 @@ func (g *generated) owner(q Question, a *Answers) {
 func TestPropose_GeneratedShopsAreClosedRight(t *testing.T) {
 	for seed := range map[bool]uint64{true: 1500, false: 150}[ring.All()] {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			g, a := generate(seed), Answers{}
-			p := g.f.Propose(a)
-			for len(p.Questions) > 0 && len(g.seen) < 12 {
-				g.owner(p.Questions[0], &a)
-				p = g.f.Propose(a)
-			}
-			what := fmt.Sprintf("job %v, %v of %v tells: questions %q, refused %q, answers %+v\n%s", g.job, g.answer, g.special != nil, g.seen, p.Refused, a, p.YAML)
-			if p.YAML == "" {
-				t.Fatalf("no proposal: %s", what)
-			}
-			unknown := slices.Contains(a.Keep, "unknown")
-			var wrong, left []int
-			for row, stays := range g.stays {
-				if text(g.state.rows[row]) != g.statuses[1] {
-					continue
-				}
-				closes := p.unpaid(row) && !p.created.at[row].Add(p.delay).Before(p.notBefore)
-				switch {
-				case stays && closes && (!unknown || p.created.at[row].Add(p.delay).Before(g.now)):
-					wrong = append(wrong, row+1)
-				case !stays && !closes && !unknown:
-					left = append(left, row+1)
-				}
-			}
-			expect.That(t, len(wrong) == 0, "orders %v would close, and have to stay open: %s", wrong, what)
-			expect.That(t, len(left) == 0, "orders %v stay open without a question: %s", left, what)
-			expect.That(t, g.answer != "none" || len(g.seen) <= 5, "too many questions: %s", what)
-			cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka))(t)
-			e := g.f.Exceptions(cfg.Orders, p.delay)
-			expect.That(t, len(e.Money) == 0 || cfg.Accepts(mapping.PaidOrders), "the file has exceptions that nobody was asked about: %+v: %s", e, what)
-			cfg.Orders.Where, cfg.Orders.NotBefore = nil, time.Time{}
-			e = g.f.Exceptions(cfg.Orders, p.delay)
-			asked := slices.ContainsFunc(g.seen, func(q string) bool { return strings.HasPrefix(q, "keep") })
-			expect.That(t, !asked || len(e.Money)+len(e.Old) > 0, "without its conditions the file has no exceptions: %s", what)
+			generate(seed, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)).isRight(t)
 		})
 	}
+}
+
+// TestPropose_GeneratedShopsOnAServerAreClosedRight is the same with the tables of each shop on a real server.
+func TestPropose_GeneratedShopsOnAServerAreClosedRight(t *testing.T) {
+	for name, server := range servers(t) {
+		for seed := range map[bool]uint64{true: 60, false: 6}[ring.All()] {
+			g := generate(seed, time.Now().UTC().Truncate(time.Second))
+			if g.table.Postgres != (name == "postgres") {
+				continue
+			}
+			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
+				g.f = open(t, server, "orders", g.statements())
+				g.state = g.f.candidates("orders")[0].named("status")
+				slices.Reverse(g.stays) // the newest rows are read first
+				g.isRight(t)
+			})
+		}
+	}
+}
+
+// statements create the tables of the shop with their rows.
+func (g *generated) statements() []string {
+	types := map[string]string{"varchar": "VARCHAR(40)", "enum": "ENUM('card','cod')", "decimal": "DECIMAL(10,2)", "bit": "BIT(1)", "tinyint": "TINYINT(1)",
+		"uuid": "VARCHAR(36)"}
+	if g.table.Postgres {
+		types = map[string]string{"varchar": "VARCHAR(40)", "enum": "VARCHAR(40)", "decimal": "DECIMAL(10,2)", "tinyint": "SMALLINT", "timestamptz": "TIMESTAMPTZ(0)"}
+	}
+	literal := func(v any) string {
+		switch v := v.(type) {
+		case nil:
+			return "NULL"
+		case time.Time:
+			return v.Format("'2006-01-02 15:04:05'")
+		case string:
+			if v == "\x00" || v == "\x01" {
+				return fmt.Sprintf("b'%d'", v[0])
+			}
+			return "'" + v + "'"
+		}
+		return fmt.Sprint(v)
+	}
+	var columns, rows, payments []string
+	for _, c := range g.table.columns {
+		columns = append(columns, c.Name+" "+cmp.Or(types[c.Type], c.Type)+map[bool]string{true: " NULL", false: " NOT NULL"}[c.Nullable])
+	}
+	for row := range generatedRows {
+		var values []string
+		for _, c := range g.table.columns {
+			values = append(values, literal(c.rows[row]))
+		}
+		rows = append(rows, "("+strings.Join(values, ", ")+")")
+		if g.table.paid.rows[row] != nil {
+			payments = append(payments, fmt.Sprintf("(%d, '%d', 'SUCCESS')", row+1, row+1))
+		}
+	}
+	all := []string{"CREATE TABLE orders (" + strings.Join(columns, ", ") + ", PRIMARY KEY (id))", "INSERT INTO orders VALUES " + strings.Join(rows, ", ")}
+	if comment := "'0:unpaid,1:paid,9:closed'"; len(g.state.labels) > 0 && g.table.Postgres {
+		all = append(all, "COMMENT ON COLUMN orders.status IS "+comment)
+	} else if len(g.state.labels) > 0 {
+		all = append(all, "ALTER TABLE orders MODIFY status INT NOT NULL COMMENT "+comment)
+	}
+	if len(payments) > 0 {
+		all = append(all, "CREATE TABLE payments (id INT PRIMARY KEY, order_id "+pick(g.Rand, "BIGINT", "VARCHAR(40)")+", status VARCHAR(20))",
+			"INSERT INTO payments VALUES "+strings.Join(payments, ", "))
+	}
+	return all
+}
+
+// isRight proposes with the answers of an honest owner, and checks which orders would close.
+func (g *generated) isRight(t *testing.T) {
+	a := Answers{}
+	p := g.f.Propose(a)
+	for len(p.Questions) > 0 && len(g.seen) < 12 {
+		g.owner(p.Questions[0], &a)
+		p = g.f.Propose(a)
+	}
+	what := fmt.Sprintf("job %v, %v of %v tells: questions %q, refused %q, answers %+v\n%s", g.job, g.answer, g.special != nil, g.seen, p.Refused, a, p.YAML)
+	if p.YAML == "" {
+		t.Fatalf("no proposal: %s", what)
+	}
+	unknown := slices.Contains(a.Keep, "unknown")
+	var wrong, left []int
+	for row, stays := range g.stays {
+		if text(g.state.rows[row]) != g.statuses[1] {
+			continue
+		}
+		closes := p.unpaid(row) && !p.created.at[row].Add(p.delay).Before(p.notBefore)
+		switch {
+		case stays && closes && (!unknown || p.created.at[row].Add(p.delay).Before(g.now)):
+			wrong = append(wrong, row+1)
+		case !stays && !closes && !unknown:
+			left = append(left, row+1)
+		}
+	}
+	expect.That(t, len(wrong) == 0, "orders %v would close, and have to stay open: %s", wrong, what)
+	expect.That(t, len(left) == 0, "orders %v stay open without a question: %s", left, what)
+	expect.That(t, g.answer != "none" || len(g.seen) <= 5, "too many questions: %s", what)
+	cfg := must.Get(config.Parse("topics.yaml", []byte(p.YAML), config.WithoutKafka))(t)
+	e := g.f.Exceptions(cfg.Orders, p.delay)
+	expect.That(t, len(e.Money) == 0 || cfg.Accepts(mapping.PaidOrders), "the file has exceptions that nobody was asked about: %+v: %s", e, what)
+	cfg.Orders.Where, cfg.Orders.NotBefore = nil, time.Time{}
+	e = g.f.Exceptions(cfg.Orders, p.delay)
+	asked := slices.ContainsFunc(g.seen, func(q string) bool { return strings.HasPrefix(q, "keep") })
+	expect.That(t, !asked || len(e.Money)+len(e.Old) > 0, "without its conditions the file has no exceptions: %s", what)
 }
