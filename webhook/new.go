@@ -26,10 +26,16 @@ const Stage = "webhook"
 // requestTimeout is the time for a request: the shortest that Standard Webhooks recommend.
 const requestTimeout = 15 * time.Second
 
+// Store is the database with the events, and Question is one of status, doctor and console.
+type (
+	Store    = store.Store
+	Question = health.Check
+)
+
 // Options of a Sender. All are required but Transport.
 type Options struct {
 	Config     *config.Config    // its Webhook is the receiver
-	Store      *store.Store      // has the events
+	Store      *Store            // has the events
 	Secrets    []string          // sign the requests: whsec_ and 24 to 64 bytes in base64; while one is replaced, there are two
 	Transport  http.RoundTripper // to the receiver; nil: the network
 	Logger     *slog.Logger
@@ -85,7 +91,7 @@ const (
 )
 
 // Check is the question of status, doctor and console about the events that wait.
-var Check = health.Check{
+var Check = Question{
 	Name: string(checkName), Every: 10 * time.Second, Limit: 10 * time.Second, Ask: checkName.By(ask), Judge: judge,
 	Finds: []health.Kind{
 		{Errors: func(err error) bool { return errors.Is(err, orderclose.ErrUnavailable) }}, // another check reports it

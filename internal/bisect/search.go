@@ -178,8 +178,8 @@ func (b *batch) run(ctx context.Context) error {
 	for part := range slices.Chunk(first, max(cmp.Or(MaxBatch(b.store), len(first)), 1)) {
 		err := b.call(ctx, part)
 		if err != nil && len(part) == 1 {
-			// Its call may have had a short limit, so only an answer from now on shows that the order is at fault.
-			err = b.failedAlone(ctx, loneFailure{part[0], b.search.answers.Load(), err})
+			// Its call may have had a short limit, or a connection that broke: only an order that fails again is at fault.
+			err = b.failedAlone(ctx, loneFailure{part[0], math.MaxInt64, err})
 		} else if err != nil && !isNobodys(ctx, err) {
 			lane.Add(part)
 			err = nil //mutant:bad-order-batch

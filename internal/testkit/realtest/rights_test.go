@@ -541,7 +541,7 @@ func (s *seat) viewer() {
 	for _, topic := range []string{s.cfg.Buckets[0].Topic, topics.DeadLetter, topics.Control} {
 		s.put(topic, s.record("due", time.Minute))
 	}
-	s.cli(s.user.env, "status", "dlq ls", "sweeps")
+	s.cli(s.user.env, "status", "dlq ls")
 	dsn := environ.EnvDSN + "=" + s.dsn
 	s.cli([]string{dsn}, "order good", "audit --from 3h", "payments late")
 	s.cli([]string{dsn, environ.EnvBrokers + "=127.0.0.1:1"}, "status") // which needs Kafka, whether it answers or not

@@ -339,7 +339,7 @@ func (r *secretsRig) records(admin *kafka.Cluster, topic string) string {
 func (r *secretsRig) commands(t *testing.T) {
 	hour := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	for _, args := range [][]string{
-		{"topics", "check"}, {"status", "--partitions"}, {"sweeps"}, {"order", "good"}, {"audit", "--from", "1h"},
+		{"topics", "check"}, {"status", "--partitions"}, {"order", "good"}, {"audit", "--from", "1h"},
 		{"doctor"},
 		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
 		{"version"}, {"healthcheck"},

@@ -103,7 +103,6 @@ func (r *rig) checkWithoutKafka() {
 	})
 	for command, want := range map[string]string{
 		"doctor":                       "the writes of a close succeed",
-		"sweeps":                       "",
 		"pause --for 1m --reason test": "all orders until",
 	} {
 		out := r.must(strings.Fields(command)...)
