@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
+	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
@@ -75,4 +78,25 @@ func trialWithTriggersOfPostgres(t *testing.T) {
 		exec(t, s.DB(), "DROP TRIGGER watch ON shop.orders")
 	}
 	expect.Equal(t, texts(t, s, "SELECT status FROM shop.orders"), "unpaid", "trials left")
+}
+
+// Commands limit each SELECT in the server, and the question which rows are held locks them.
+func TestWhyOpen_NamesAHeldRowWithALimitInTheServer(t *testing.T) {
+	eachDatabase(t, func(t *testing.T) {
+		s := openMigrated(t, store.Options{DSN: ownDatabase(t)})
+		for _, statement := range []string{
+			"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 0, 2)",
+			"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('waits', 1, 'ink', 2)",
+			"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('waits', '', 0, '2026-01-01', '2026-01-02', 1)",
+		} {
+			exec(t, s.DB(), statement)
+		}
+		tx := must.Get(s.DB().BeginTx(t.Context(), nil))(t)
+		defer func() { _ = tx.Rollback() }()
+		must.Get(tx.ExecContext(t.Context(), "SELECT * FROM stock FOR UPDATE"))(t)
+		due := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+		o, err := s.WhyOpen(store.Limited(t.Context(), time.Minute), orderclose.CloseRequest{OrderID: "waits", Due: due}, true)
+		must.Do(t, err)
+		expect.Says(t, o.Err, `another transaction locks SKU "ink" in table stock`, "why it is open")
+	})
 }

@@ -132,7 +132,7 @@ func (c *conn) limitInServer(ctx context.Context, query string) (end func(), err
 	if !ok || c.Conn.Conn().PgConn().TxStatus() != idle || !strings.HasPrefix(query, "SELECT ") {
 		return func() {}, nil
 	}
-	tx, err := c.begin(ctx, "BEGIN READ ONLY"+inServer(timeout))
+	tx, err := c.begin(ctx, "BEGIN"+inServer(timeout)) // not READ ONLY: it may lock rows
 	return func() { _ = tx.Rollback(ctx) }, err
 }
 

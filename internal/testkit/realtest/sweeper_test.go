@@ -1,6 +1,7 @@
 package realtest
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"syscall"
@@ -80,8 +81,10 @@ func (r *rig) heldStock() {
 	r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('waits', 1, 'deleted', 2)")
 	r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('waits', 'book', 0, '2026-01-01', '2026-01-02', 1)")
 	for _, args := range [][]string{{"status"}, {"order", "waits"}} {
-		out, _ := r.cli(args...)
-		expect.That(r.t, strings.Contains(out, `locked: another transaction locks SKU "deleted" in table stock`), "orderclose %v prints\n%s", args, out)
+		r.until(fmt.Sprintf("orderclose %v names the lock; not while a sweeper waits for it, and has the order", args), func() bool {
+			out, _ := r.cli(args...)
+			return strings.Contains(out, `locked: another transaction locks SKU "deleted" in table stock`)
+		})
 	}
 	section, _ := runbook.At("an-order-cannot-be-closed")
 	holders := regexp.MustCompile("`(SELECT trx_[^`]*)`.*`(SELECT pid,[^`]*)`").FindStringSubmatch(section.Text)
