@@ -83,7 +83,8 @@ func trialWithTriggersOfPostgres(t *testing.T) {
 // Commands limit each SELECT in the server, and the question which rows are held locks them.
 func TestWhyOpen_NamesAHeldRowWithALimitInTheServer(t *testing.T) {
 	eachDatabase(t, func(t *testing.T) {
-		s := openMigrated(t, store.Options{DSN: ownDatabase(t)})
+		s := open(t, store.Options{DSN: ownDatabase(t)})
+		must.Do(t, s.Migrate(t.Context()))
 		for _, statement := range []string{
 			"INSERT INTO stock (sku_id, available, reserved) VALUES ('ink', 0, 2)",
 			"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES ('waits', 1, 'ink', 2)",
