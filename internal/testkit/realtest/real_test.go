@@ -129,9 +129,10 @@ func topicsCheckFindsDrift(t *testing.T, s environ.Servers) {
 		cfg := *r.cfg
 		cfg.Sync = sync
 		must.Do(t, apply(t.Context(), r.kafka, topics.Specs(&cfg)))
-		flush := must.Get(r.kafka.Topics(t.Context(), cfg.Topics.Close))(t)[cfg.Topics.Close].Config["flush.messages"]
-		want := cmp.Or(cfg.FlushMessages(cfg.Topics.Close), math.MaxInt)
-		expect.Equal(t, flush, strconv.Itoa(want), "flush.messages of the close topic with sync: %s", sync)
+		want := strconv.Itoa(cmp.Or(cfg.FlushMessages(cfg.Topics.Close), math.MaxInt))
+		r.until(fmt.Sprintf("flush.messages of the close topic is %s with sync: %s", want, sync), func() bool { // the controller has it before the broker
+			return must.Get(r.kafka.Topics(t.Context(), cfg.Topics.Close))(t)[cfg.Topics.Close].Config["flush.messages"] == want
+		})
 	}
 	// The control topic measures what its readers unpack: these have some hundred bytes on the wire.
 	client := must.Get(kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(1_000_000)))(t)
