@@ -28,7 +28,7 @@ unit: ## the tests that need no server, with few seeds: a minute
 test: ## each promise, each database and each real server at least once; it starts and stops the servers: five minutes
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
 
-test-all: ## everything: lint, every scenario on every database, race detector, seeds, game day, upgrade, connectors, modules, browser, mutants; half an hour
+test-all: ## everything: lint, every scenario on every database, race detector, seeds, game day, upgrade, modules, browser, mutants; half an hour
 	@MODULES='$(MODULES)' deploy/native/test-all.sh
 
 test-changed: ## the steps of test-all whose code has changed since the last one that docs/reliability.md records; eight minutes at most

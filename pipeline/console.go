@@ -26,7 +26,7 @@ type Host struct {
 func (a *App) Host() Host {
 	host := Host{Config: a.config, Connections: a.conns, OwnStore: a.o.Store != nil, Logger: a.o.Logger, Life: a.life}
 	if a.o.TopicsFile != "" {
-		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.read()...); return err }
+		host.ConfigBroken = func() error { _, err := config.Load(a.o.TopicsFile, a.o.readOptions()...); return err }
 	}
 	return host
 }

@@ -133,7 +133,7 @@ func (o *Options) complete() (err error) {
 		return errors.New("pipeline: Options.Watch needs TopicsFile")
 	}
 	if o.Config == nil {
-		if o.Config, err = config.Load(o.TopicsFile, o.read()...); err != nil {
+		if o.Config, err = config.Load(o.TopicsFile, o.readOptions()...); err != nil {
 			return err
 		}
 	}
@@ -162,8 +162,8 @@ func (o *Options) complete() (err error) {
 	return nil
 }
 
-// read says how an App reads topics.yaml. Without Kafka, the file need not list the buckets.
-func (o *Options) read() []config.Option {
+// readOptions says how an App reads topics.yaml. Without Kafka, the file need not list the buckets.
+func (o *Options) readOptions() []config.Option {
 	if len(o.Servers.Brokers) == 0 && o.Connections.Kafka == nil {
 		return []config.Option{config.WithoutKafka}
 	}

@@ -13,7 +13,7 @@ import (
 // newReloader returns the reloader of topics.yaml.
 func (a *App) newReloader() *reload.Reloader {
 	return reload.New(reload.Options{
-		File: a.o.TopicsFile, Running: a.o.Config, Read: a.o.read(),
+		File: a.o.TopicsFile, Running: a.o.Config, ReadOptions: a.o.readOptions(),
 		Apply:   a.apply,
 		Hangup:  a.o.Hangup,
 		Checked: a.metrics.ConfigReloaded,

@@ -64,10 +64,7 @@ func New(o Options) (*Sender, error) {
 }
 
 // Alone returns an error if the tables cannot be read, or another program has just taken rows of outbox_events.
-func (s *Sender) Alone(ctx context.Context) error { return s.alone(ctx) }
-
-// alone returns an error if the tables cannot be read, or another program has just taken rows of outbox_events.
-func (t table) alone(ctx context.Context) error {
+func (t table) Alone(ctx context.Context) error {
 	s, err := t.state(ctx)
 	if err == nil && s.OtherReader > 0 && s.OtherReader < time.Minute {
 		err = errors.New("another program takes rows of outbox_events, such as orderclose run outbox with another topics.yaml: end it, and wait a minute")

@@ -101,7 +101,7 @@ func TestReal_AnotherReaderIsSeen(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, dsn string) {
 		r := onServer(t, dsn)
 		r.write("a/1", "b/1", "c/1")
-		expect.NoError(t, r.alone(t.Context()))
+		expect.NoError(t, r.Alone(t.Context()))
 		n, err := r.Dispatch(t.Context(), wire.EventOutbox, 0, 2, func(ctx context.Context, rows []wire.OutboxRow) (done []int64) {
 			s, err := r.step(ctx, nil, 0, 0, 0)
 			must.Do(t, err)
@@ -111,7 +111,7 @@ func TestReal_AnotherReaderIsSeen(t *testing.T) {
 		expect.That(t, n == 2 && err == nil, "%d rows, %v", n, err)
 		expect.Equal(t, r.count("SELECT COUNT(*) FROM outbox_events"), 0, "rows of outbox_events")
 		expect.That(t, r.now().otherReader(), "%+v", r.now())
-		expect.Says(t, r.alone(t.Context()), "another program takes rows", "at a start")
+		expect.Says(t, r.Alone(t.Context()), "another program takes rows", "at a start")
 	})
 }
 

@@ -74,7 +74,7 @@ func (c *Caller) log(requests []orderclose.CloseRequest, err error) {
 		c.Logger.Error("the store panicked", "order", requests[0].OrderID, "err", p, "stack", p.Stack)
 	}
 	if _, broken := errors.AsType[contractError](err); broken && len(requests) > 1 {
-		c.Logger.Error("the store breaks its contract, so its orders are closed one by one", "err", err)
+		c.Logger.Error("the store breaks its contract, so the orders of this call are closed in smaller calls", "err", err)
 	}
 }
 

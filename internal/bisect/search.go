@@ -21,8 +21,8 @@ const (
 	maxAlone = 3
 	// maxFailed bounds Search.failed. Beyond it all is forgotten: then it only takes longer to blame an order.
 	maxFailed = 1000
-	// longer is how often an order that fails again is asked for with twice the time limit.
-	longer = 3
+	// maxDoublings is how often the time limit for an order that fails again is doubled.
+	maxDoublings = 3
 	// unlimited is the limit of a call that has none.
 	unlimited time.Duration = math.MaxInt64
 )
@@ -132,7 +132,7 @@ type order []int
 // loneFailure is an order that failed alone, where it is unclear who is at fault.
 type loneFailure struct {
 	order  order
-	before int64 // Search.answers when its call began
+	before int64 // Search.answers when its call began; math.MaxInt64: the order is at fault only if it had failed before
 	err    error
 }
 
@@ -293,7 +293,7 @@ func (b *batch) call(ctx context.Context, orders []order) error {
 	}
 	limit := b.limit()
 	if b.search.Limit > 0 && IsSearching(ctx) {
-		limit = min(b.search.Caller.Limit(b.store, len(part))<<min(uint(part[0].Attempt), longer), limit)
+		limit = min(b.search.Caller.Limit(b.store, len(part))<<min(uint(part[0].Attempt), maxDoublings), limit)
 	}
 	outcomes, _, err := b.search.Caller.Close(ctx, b.store, b.path, part, limit)
 	if err != nil {

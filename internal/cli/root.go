@@ -213,15 +213,15 @@ type session struct {
 
 // load reads topics.yaml.
 func (c *common) load() (*config.Config, error) {
-	cfg, err := config.Load(c.config, c.read()...)
+	cfg, err := config.Load(c.config, c.readOptions()...)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; orderclose init proposes one for the tables of your shop", err)
 	}
 	return cfg, err
 }
 
-// read says how the program reads topics.yaml. Without Kafka, the file need not list the buckets.
-func (c *common) read() []config.Option {
+// readOptions says how the program reads topics.yaml. Without Kafka, the file need not list the buckets.
+func (c *common) readOptions() []config.Option {
 	if v, _ := c.env.LookupEnv(environ.EnvBrokers); v == "" || slices.Contains(c.roles, pipeline.Sweeper) {
 		return []config.Option{config.WithoutKafka}
 	}

@@ -79,7 +79,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 			Verdict health.Verdict         `json:"verdict"`
 			Overdue *backlog.OverdueOrders `json:"overdue,omitempty"`
 			Pauses  []pausing.Pause        `json:"pauses,omitempty"`
-			LastDay *ops.Day               `json:"compensations_of_24h,omitempty"`
+			LastDay *ops.LastDay           `json:"compensations_of_24h,omitempty"`
 		}{Status: status.Value, Verdict: v, Pauses: pauses.Value, LastDay: ops.HoursCheck.Of(facts).Value.LastDay(facts.Now)}
 		if !overdue.At.IsZero() {
 			shown.Overdue = &overdue

@@ -102,18 +102,13 @@ func (r *reader) section(path string, n *yaml.Node, fields []field) {
 	r.pairs(path, n, func(key, v *yaml.Node, name string) {
 		switch found := under(fields, name); {
 		case len(found) == 0:
-			r.unknown(path, key, name, keysOf(fields))
+			r.add(key, path, "unknown key "+quote(name), suggest(name, keysOf(fields)))
 		case found[0].name == "":
 			r.value(join(path, name), v, found[0])
 		default:
 			r.section(join(path, name), v, found)
 		}
 	})
-}
-
-// unknown refuses a key that no field has.
-func (r *reader) unknown(path string, key *yaml.Node, name string, keys []string) {
-	r.add(key, path, "unknown key "+quote(name), suggest(name, keys))
 }
 
 // entries reads keys of any name.

@@ -16,7 +16,7 @@ type nowData struct {
 	Status  health.Answer[backlog.Status]
 	Overdue health.Answer[backlog.OverdueOrders]
 	Pauses  []pausing.Pause
-	LastDay *ops.Day // of the compensations; nil: none is known
+	LastDay *ops.LastDay // of the compensations; nil: none is known
 	Verdict health.Verdict
 	Trends  []trend // the charts of the last hours
 }

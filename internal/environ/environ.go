@@ -140,8 +140,8 @@ var examples = map[string]string{
 	EnvWebhookSecret: "what echo whsec_$(openssl rand -base64 32) prints",
 }
 
-// all are the variables for Read. The variables that belong to each are read with it.
-var all = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTPSecret, EnvPaymentSecret, EnvWebhookSecret}
+// variables are the names for Read. The variables that belong to each are read with it.
+var variables = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTPSecret, EnvPaymentSecret, EnvWebhookSecret}
 
 // Read reads the servers through lookup: os.LookupEnv, or a fake in tests. An
 // empty variable counts as not set. With names, Read reads only those variables
@@ -151,7 +151,7 @@ var all = []string{EnvBrokers, EnvDSN, EnvRedis, EnvListen, EnvInstance, EnvHTTP
 func Read(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s, e := Servers{Listen: DefaultListen}, environment{lookup: lookup}
 	if len(names) == 0 {
-		names = all
+		names = variables
 	}
 	wants := func(name string) bool {
 		return slices.Contains(names, name) //mutant:unused-variable-stops

@@ -216,7 +216,7 @@ func (g *generation) watch(ctx context.Context, revoke func()) {
 			continue
 		}
 		if n := len(known.leaders); n != g.assigned || known.id != g.topicID && g.gone(ctx) {
-			g.log.Info("number of partitions changed, or the topic was recreated", "from", g.assigned, "to", n)
+			g.log.Info("the partitions are assigned again, because their number has changed or the topic was recreated", "from", g.assigned, "to", n)
 			revoke()
 			return
 		}

@@ -174,25 +174,25 @@ func (h Hours) LastFinished() overdue.Hour {
 	return overdue.Hour{}
 }
 
-// Day is what the compensations of 24 hours have found.
-type Day struct {
+// LastDay is what the compensations of 24 hours have found.
+type LastDay struct {
 	overdue.Counts
 	Unfinished int `json:"unfinished"` // compensations in which no pass over all overdue orders ended
 }
 
 // String returns the counts in words.
-func (d Day) String() string {
+func (d LastDay) String() string {
 	return fmt.Sprintf("%v; %s did not finish", d.Counts, text.Counted(int64(d.Unfinished), "compensation", "compensations"))
 }
 
 // LastDay returns the compensations that began within 24 hours before now; nil: none is known.
-func (h Hours) LastDay(now time.Time) (day *Day) {
+func (h Hours) LastDay(now time.Time) (day *LastDay) {
 	for _, one := range h.Hours {
 		if now.Sub(one.Begin) > 24*time.Hour {
 			break
 		}
 		if day == nil {
-			day = &Day{}
+			day = &LastDay{}
 		}
 		day.Add(one.Counts)
 		if one.State == overdue.Unfinished {

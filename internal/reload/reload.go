@@ -24,9 +24,9 @@ const pollInterval = 5 * time.Second
 
 // Options of a Reloader. File, Running and Apply must be set.
 type Options struct {
-	File    string          // the topics.yaml
-	Read    []config.Option // how it is read
-	Running *config.Config  // the configuration in use
+	File        string          // the topics.yaml
+	ReadOptions []config.Option // how the file is read
+	Running     *config.Config  // the configuration in use
 	// Apply applies the configuration to the running parts. It must not block. It is called
 	// only if a live setting differs.
 	Apply   func(next *config.Config)
@@ -112,7 +112,7 @@ func (r *Reloader) check(ctx context.Context, asked bool) (changes []Change, err
 
 // apply checks the content and applies it.
 func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
-	given, err := config.Parse(r.o.File, data, r.o.Read...)
+	given, err := config.Parse(r.o.File, data, r.o.ReadOptions...)
 	if err != nil {
 		return nil, err
 	}
