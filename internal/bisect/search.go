@@ -55,6 +55,7 @@ type Search struct {
 //   - Nobody, if it wraps orderclose.ErrNoOrderAtFault: no order was tried. Close ends.
 //   - Unclear, if it wraps orderclose.ErrUnavailable (no answer, such as a timeout) or ErrUnclear. The order is to blame if the store has
 //     answered another call since the order was first asked for alone, or was last to blame. A probe that succeeds counts as an answer.
+//     An order whose first call was for it alone is to blame only if it fails again, because the connection may have broken.
 //   - The order, after any other error and after a panic, unless a probe fails too.
 //
 // An order that is to blame is Failed. One that has failed before, alone or by the Attempt of its request, is not in the first call, so it delays
