@@ -202,11 +202,3 @@ func (c *Compensator) Run(ctx context.Context) error {
 	_ = l.lanes.search.Wait() // ctx has ended
 	return nil
 }
-
-// latestDue returns the latest due time of an order that is overdue.
-func (c *Compensator) latestDue(now time.Time) time.Time {
-	if c.o.Alone {
-		return now
-	}
-	return now.Add(-Grace) //mutant:grace-ignored
-}

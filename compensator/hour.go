@@ -38,62 +38,62 @@ func (l *loop) count(c overdue.Counts) {
 
 // keepHour writes into the row what turns have decided, and the state of the row when the compensation has ended. What cannot be written is
 // written after the next turn.
-func (t *turn) keepHour(ctx context.Context) error {
-	h := &t.hour
-	if t.now.IsZero() {
+func (l *loop) keepHour(ctx context.Context) error {
+	h := &l.hour
+	if l.now.IsZero() {
 		return nil
 	}
-	if err := t.readHour(ctx); err != nil {
+	if err := l.readHour(ctx); err != nil {
 		return err
 	}
 	if h.unwritten != (overdue.Counts{}) {
-		err := t.inLog(context.WithoutCancel(ctx), "AddSweep", func(ctx context.Context, log SweepLog) error {
-			return log.AddSweep(ctx, t.o.Name, h.begin, h.unwritten)
+		err := l.inLog(context.WithoutCancel(ctx), "AddSweep", func(ctx context.Context, log SweepLog) error {
+			return log.AddSweep(ctx, l.o.Name, h.begin, h.unwritten)
 		})
 		if err != nil {
 			return err
 		}
 		h.unwritten = overdue.Counts{}
 	}
-	took, state := h.ended(t.now, t.o.Period, t.pass)
+	took, state := h.ended(l.now, l.o.Period, l.pass)
 	if state == "" {
 		return nil
 	}
-	err := t.inLog(ctx, "EndSweep", func(ctx context.Context, log SweepLog) error {
-		return log.EndSweep(ctx, t.o.Name, h.begin, state, took)
+	err := l.inLog(ctx, "EndSweep", func(ctx context.Context, log SweepLog) error {
+		return log.EndSweep(ctx, l.o.Name, h.begin, state, took)
 	})
 	if err == nil {
 		h.state = state
-		t.recordHour(ctx, took)
+		l.recordHour(ctx, took)
 	}
 	return err
 }
 
 // readHour reads the row of the period, if it is not known, and those of the two before.
-func (t *turn) readHour(ctx context.Context) error {
-	if t.hour.known {
+func (l *loop) readHour(ctx context.Context) error {
+	if l.hour.known {
 		return nil
 	}
 	var rows [3]overdue.Hour
-	err := t.inLog(ctx, "SweepHour", func(ctx context.Context, log SweepLog) (err error) {
+	err := l.inLog(ctx, "SweepHour", func(ctx context.Context, log SweepLog) (err error) {
 		for i := 0; i < len(rows) && err == nil; i++ {
-			rows[i], err = log.SweepHour(ctx, t.o.Name, t.hour.begin.Add(-time.Duration(i)*t.o.Period))
+			rows[i], err = log.SweepHour(ctx, l.o.Name, l.hour.begin.Add(-time.Duration(i)*l.o.Period))
 		}
 		return err
 	})
 	if err == nil {
-		t.hour.state, t.hour.known = rows[0].State, true //mutant:hour-from-memory
-		t.metrics.unfinished.Set(float64(unfinishedOf(rows[1], rows[2])))
+		l.hour.state, l.hour.known = rows[0].State, true //mutant:hour-from-memory
+		l.metrics.unfinished.Set(float64(unfinishedOf(rows[1], rows[2])))
 	}
 	return err
 }
 
 // inLog calls a method of the SweepLog, if there is one.
-func (t *turn) inLog(ctx context.Context, method string, f func(ctx context.Context, log SweepLog) error) error {
-	if t.o.SweepLog == nil {
+func (l *loop) inLog(ctx context.Context, method string, f func(ctx context.Context, log SweepLog) error) error {
+	if l.o.SweepLog == nil {
 		return nil
 	}
-	return t.calls.call(ctx, "the log's method "+method, func(ctx context.Context) error { return f(ctx, t.o.SweepLog) })
+	return l.calls.call(ctx, "the log's method "+method, func(ctx context.Context) error { return f(ctx, l.o.SweepLog) })
 }
 
 // unfinishedOf returns how many of the last two full periods have no finished compensation. A period before which none ran does not count.
@@ -122,32 +122,32 @@ func (h hour) ended(now time.Time, period time.Duration, p pass) (took time.Dura
 }
 
 // recordHour keeps a record of the present period, and logs one that is unfinished.
-func (t *turn) recordHour(ctx context.Context, took time.Duration) {
-	c := t.hour.counts
+func (l *loop) recordHour(ctx context.Context, took time.Duration) {
+	c := l.hour.counts
 	closed, failed := int(c.Missed+c.AfterPause+c.AfterFailure), int(c.NotClosed)
 	s := Report{
-		StartedAt: t.pass.beganAt.UTC(), Cutoff: t.pass.end.UTC(), TookMillis: took.Milliseconds(), Lock: t.lock(), Why: control.SweepPeriod,
-		PeriodMillis: t.o.Period.Milliseconds(), Found: closed + failed, Closed: closed, Failed: failed, Failures: t.hour.failures,
+		StartedAt: l.pass.beganAt.UTC(), Cutoff: l.pass.end.UTC(), TookMillis: took.Milliseconds(), Lock: l.lock(), Why: control.SweepPeriod,
+		PeriodMillis: l.o.Period.Milliseconds(), Found: closed + failed, Closed: closed, Failed: failed, Failures: l.hour.failures,
 		Missed: int(c.Missed), AfterPause: int(c.AfterPause), AfterFailure: int(c.AfterFailure),
 	}
 	if s.StartedAt.IsZero() {
-		s.StartedAt = t.hour.begin.UTC()
+		s.StartedAt = l.hour.begin.UTC()
 	}
-	if t.hour.state == overdue.Unfinished {
+	if l.hour.state == overdue.Unfinished {
 		s.Error = "no pass over all overdue orders has ended in half of the period"
-		t.o.Logger.Error("hourly compensation is not finished", "period_begin", t.hour.begin.UTC())
+		l.o.Logger.Error("hourly compensation is not finished", "period_begin", l.hour.begin.UTC())
 	}
-	t.record(ctx, s)
+	l.record(ctx, s)
 }
 
 // record keeps a record. A failure is logged. It goes on when ctx ends, because a process that stops records its last pass.
-func (c *Compensator) record(ctx context.Context, s Report) {
-	if c.o.Record == nil {
+func (l *loop) record(ctx context.Context, s Report) {
+	if l.o.Record == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	if err := c.o.Record(ctx, s); err != nil {
-		c.o.Logger.Warn("sweep not recorded in the control topic", "err", err)
+	if err := l.o.Record(ctx, s); err != nil {
+		l.o.Logger.Warn("sweep not recorded in the control topic", "err", err)
 	}
 }

@@ -74,6 +74,14 @@ type tried struct {
 	err      error
 }
 
+// outcome returns the outcome of one of the orders.
+func (r tried) outcome(i int) orderclose.Outcome {
+	if r.err == nil {
+		return r.outcomes[i]
+	}
+	return orderclose.Outcome{OrderID: r.orders[i].ID, Verdict: orderclose.Failed, Cause: bisect.CauseOf(r.err), Err: r.err}
+}
+
 // lanes close orders. The fast lane takes pages of orders that were never tried. The orders of a page that fails go to the slow lane, which finds
 // those that are at fault, beside the turns of the loop. It also takes the orders that failed before, when their rest has ended.
 type lanes struct {
@@ -322,11 +330,6 @@ func (l *lanes) call(ctx context.Context, orders []orderclose.Order) (r tried, t
 		l.answered, l.pages, l.alone = time.Now(), 0, 0
 	}
 	return r, took
-}
-
-// failure returns the outcome of an order that failed alone, or whose page did.
-func failure(o orderclose.Order, err error) orderclose.Outcome {
-	return orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Cause: bisect.CauseOf(err), Err: err}
 }
 
 var errNoAnswer = errors.New("the store gives no answer on any order")

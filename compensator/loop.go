@@ -25,10 +25,16 @@ const (
 
 // loop closes what is overdue, turn by turn. One goroutine owns it. It keeps what it knows while another process holds the lock.
 type loop struct {
-	*Compensator
+	o        Options
+	metrics  *sweepMetrics
+	calls    *calls
 	lanes    *lanes
-	giveBack func() // gives the lock back
+	giveBack func()        // gives the lock back
+	lock     func() string // the state of the lock, for records
+	// found gets the outcome of each order in a pass by hand. Nil: in the loop.
+	found func(o orderclose.Order, outcome orderclose.Outcome)
 
+	turn
 	newsUpTo   time.Time       // the cutoff of the last turn that read news; zero: none has
 	news       reads           // of the news
 	older, old reads           // of the pass, and of its orders beyond oldReads
@@ -42,7 +48,6 @@ type loop struct {
 	broken     bool            // the last turn failed
 	recovered  time.Time       // the begin of the first turn after the last failed one, by the database's clock: orders due before may be late because of that
 	hour       hour            // the present period
-	lock       func() string   // the state of the lock, for records
 	logged     map[string]time.Time
 	lastErr    error     // of the last order that failed
 	failed     int       // failed turns in a row
@@ -51,38 +56,39 @@ type loop struct {
 }
 
 func (c *Compensator) newLoop() *loop {
-	return &loop{Compensator: c, lanes: newLanes(c.calls, c.o), rests: rests{}, logged: map[string]time.Time{}, good: time.Now()}
+	return &loop{o: c.o, metrics: c.metrics, calls: c.calls, lanes: newLanes(c.calls, c.o), turn: turn{began: time.Now()}, rests: rests{},
+		logged: map[string]time.Time{}, good: time.Now()}
 }
 
 // do takes a turn, and returns the time until the next one.
 func (l *loop) do(ctx context.Context) time.Duration {
-	t := l.newTurn()
+	l.turn = turn{began: time.Now()}
 	if l.last.IsZero() {
-		l.metrics.untried.Set(metrics.Timestamp(t.began)) // until a turn has read the clock
+		l.metrics.untried.Set(metrics.Timestamp(l.began)) // until a turn has read the clock
 	}
-	l.last = t.began
-	err := t.run(ctx)
-	if t.closed > 0 {
-		l.o.Logger.Info("closed overdue orders", "orders", t.closed)
+	l.last = l.began
+	err := l.run(ctx)
+	if l.closed > 0 {
+		l.o.Logger.Info("closed overdue orders", "orders", l.closed)
 	}
-	t.takeNotes(ctx)
-	if silent, _ := t.lanes.silent(); silent && err == nil {
-		err = errSilent(t.lastErr) //mutant:silence-unnoticed
+	l.takeNotes(ctx)
+	if silent, _ := l.lanes.silent(); silent && err == nil {
+		err = errSilent(l.lastErr) //mutant:silence-unnoticed
 	}
 	closing := err // why it failed
 	if errors.Is(err, orderclose.ErrPaused) {
 		closing = nil
 	}
-	failed := errors.Join(closing, t.keepHour(ctx))
-	t.show()
+	failed := errors.Join(closing, l.keepHour(ctx))
+	l.show()
 	if ctx.Err() != nil {
 		return 0
 	}
-	if t.unread != nil {
-		l.o.Logger.Warn("overdue orders could not be read, will retry", "err", t.unread)
+	if l.unread != nil {
+		l.o.Logger.Warn("overdue orders could not be read, will retry", "err", l.unread)
 	}
-	l.o.TurnEnded(cmp.Or(closing, t.unread))
-	return nextTurn(time.Since(t.began), l.judge(failed), t.left && err == nil)
+	l.o.TurnEnded(cmp.Or(closing, l.unread))
+	return nextTurn(time.Since(l.began), l.judge(failed), l.left && err == nil)
 }
 
 // nextTurn returns the time until the next turn: it begins every after the last one began, or at once if that took longer or left orders.
@@ -134,13 +140,13 @@ func (l *loop) idle() {
 }
 
 // show updates the gauges after a turn.
-func (t *turn) show() {
-	t.metrics.resting.Set(float64(len(t.rests)))
-	if !t.pass.ended.IsZero() {
-		t.metrics.lastPass.Set(metrics.Timestamp(t.pass.ended))
+func (l *loop) show() {
+	l.metrics.resting.Set(float64(len(l.rests)))
+	if !l.pass.ended.IsZero() {
+		l.metrics.lastPass.Set(metrics.Timestamp(l.pass.ended))
 	}
-	if !t.now.IsZero() && !t.newsUpTo.IsZero() { // else the last value holds
-		t.metrics.untried.Set(metrics.Timestamp(t.began.Add(t.oldestUntried().Sub(t.now) + t.o.Every)))
+	if !l.now.IsZero() && !l.newsUpTo.IsZero() { // else the last value holds
+		l.metrics.untried.Set(metrics.Timestamp(l.began.Add(l.oldestUntried().Sub(l.now) + l.o.Every)))
 	}
 }
 

@@ -878,9 +878,8 @@ func TestTurn_NothingIsUntriedWhileNothingIsOverdue(t *testing.T) {
 	play(t, 1, func(w *world) {
 		l := must.Get(New(Options{Store: w.shop, Reader: w.shop, Logger: discard}))(t).newLoop()
 		l.skipped = w.now().Add(-time.Hour)
-		turn := l.newTurn()
-		must.Do(t, turn.run(w.ctx))
-		expect.That(t, turn.quiet && l.oldestUntried().Equal(turn.cutoff), "quiet %v, the oldest that was not asked for is of %v", turn.quiet, l.oldestUntried())
+		must.Do(t, l.run(w.ctx))
+		expect.That(t, l.quiet && l.oldestUntried().Equal(l.cutoff), "quiet %v, the oldest that was not asked for is of %v", l.quiet, l.oldestUntried())
 	})
 }
 

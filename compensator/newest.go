@@ -27,18 +27,18 @@ type look struct {
 
 // compareClocks compares the creation times of orders that are new since the last look with the database's clock. What it cannot read
 // now it leaves out: the orders close nevertheless.
-func (t *turn) compareClocks(ctx context.Context) {
-	if _, is := t.o.Reader.(pager); is || t.o.Skews == nil {
+func (l *loop) compareClocks(ctx context.Context) {
+	if _, is := l.o.Reader.(pager); is || l.o.Skews == nil {
 		return
 	}
-	before, now := t.newest, look{at: t.now, known: map[string]bool{}}
-	old := overdue.Window{After: orderclose.Order{Due: t.now.Add(-oldReads)}, To: t.now}
-	coming := overdue.Window{After: orderclose.Order{Due: t.now}, To: t.now.Add(newestAhead)}
+	before, now := l.newest, look{at: l.now, known: map[string]bool{}}
+	old := overdue.Window{After: orderclose.Order{Due: l.now.Add(-oldReads)}, To: l.now}
+	coming := overdue.Window{After: orderclose.Order{Due: l.now}, To: l.now.Add(newestAhead)}
 	for half, w := range []overdue.Window{old, coming} {
 		var found overdue.Found
 		w.Newest, w.Rows = true, newestRows
-		err := t.calls.call(ctx, "the read of the newest orders", func(ctx context.Context) (err error) {
-			found, err = t.o.Reader.ReadOverdue(ctx, w)
+		err := l.calls.call(ctx, "the read of the newest orders", func(ctx context.Context) (err error) {
+			found, err = l.o.Reader.ReadOverdue(ctx, w)
 			return err
 		})
 		if err != nil {
@@ -50,11 +50,11 @@ func (t *turn) compareClocks(ctx context.Context) {
 		for _, o := range found.Orders {
 			now.known[o.ID] = true
 			if seen := before.firstSeen(o, now.at); !seen.IsZero() && !before.known[o.ID] {
-				t.o.Skews.Compare(clock.AtLoop, o, seen)
+				l.o.Skews.Compare(clock.AtLoop, o, seen)
 			}
 		}
 	}
-	t.newest = now
+	l.newest = now
 }
 
 // firstSeen returns by which time of the database's clock a new order was certainly there, or not yet there if its creation time is

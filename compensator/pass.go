@@ -89,13 +89,13 @@ func (p pass) hasTurn(id string) bool {
 }
 
 // readPass reads the next orders of the pass. It returns the position behind them, and whether the pass has more.
-func (t *turn) readPass(ctx context.Context, until time.Duration) (orders []orderclose.Order, position orderclose.Order, more bool, err error) {
-	r, w := &t.older, overdue.Window{After: t.pass.position, To: t.pass.end}
+func (l *loop) readPass(ctx context.Context, until time.Duration) (orders []orderclose.Order, position orderclose.Order, more bool, err error) {
+	r, w := &l.older, overdue.Window{After: l.pass.position, To: l.pass.end}
 	if old := w.To.Add(-oldReads); w.After.Due.Before(old) {
-		r, w.To = &t.old, old
+		r, w.To = &l.old, old
 	}
 	before := r.took
-	orders, rest, more, err := t.read(ctx, r, w, until)
-	t.pass.reading += r.took - before
-	return orders, rest.After, more || w.To.Before(t.pass.end), err
+	orders, rest, more, err := l.read(ctx, r, w, until)
+	l.pass.reading += r.took - before
+	return orders, rest.After, more || w.To.Before(l.pass.end), err
 }

@@ -74,14 +74,14 @@ func behind(w, covers overdue.Window, found overdue.Found) (rest overdue.Window,
 // read reads a window, or as much of it as the server returns in time. It returns what it has found, and the part of the window that is left; more
 // is false if nothing is left. While the server finds a read too long, the next one is shorter, until the given time of the turn. Then the error wraps
 // overdue.ErrSlow.
-func (t *turn) read(ctx context.Context, r *reads, w overdue.Window, until time.Duration) (
+func (l *loop) read(ctx context.Context, r *reads, w overdue.Window, until time.Duration) (
 	orders []orderclose.Order, rest overdue.Window, more bool, err error,
 ) {
 	for {
 		var found overdue.Found
 		covers, began := r.cut(w), time.Now()
-		err := t.calls.call(ctx, "the read of overdue orders", func(ctx context.Context) (err error) {
-			found, err = t.o.Reader.ReadOverdue(ctx, covers)
+		err := l.calls.call(ctx, "the read of overdue orders", func(ctx context.Context) (err error) {
+			found, err = l.o.Reader.ReadOverdue(ctx, covers)
 			return err
 		})
 		if err == nil {
@@ -93,7 +93,7 @@ func (t *turn) read(ctx context.Context, r *reads, w overdue.Window, until time.
 		if slow {
 			r.slow(covers)
 		}
-		if !slow || !t.before(until) {
+		if !slow || !l.before(until) {
 			return nil, w, true, fmt.Errorf("read overdue orders up to %v: %w", covers.To, err)
 		}
 	}

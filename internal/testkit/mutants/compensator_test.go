@@ -30,7 +30,7 @@ var compensatorMutants = []mutant{
 		"compensator", "TestLoop_AnOrderThatHasHealedClosesBesideOthersThatFail", "it is closed after"},
 	{"no-retries", "orders whose rest has ended are not tried again", changes{{"time.Now()", "time.Time{}"}},
 		"compensator", "TestLoop_ALockedOrderClosesSoonAfterItIsFree", "after it is free"},
-	{"rests-ignored", "orders do not rest", changes{{"!t.rests.has(o.ID, now)", "!now.IsZero()"}},
+	{"rests-ignored", "orders do not rest", changes{{"!l.rests.has(o.ID, now)", "!now.IsZero()"}},
 		"compensator", "TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually/2000_of_kind_1_at_0s", "times in its first six minutes"},
 	{"rest-without-proof", "orders rest for longer and longer while the store is down", changes{{"last.answers == answers", "false"}},
 		"compensator", "TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest", "after the store answers again"},
