@@ -195,6 +195,23 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	}
 }
 
+// asksForDatabase matches code that does something else on one database than on another, by its name.
+var asksForDatabase = regexp.MustCompile(`(\.Name|Dialect\(\)) [!=]= (db\.|store\.)?(MySQL|Postgres|SQLite)\b|(switch|case) \S*Dialect(\.Name|\(\)) `)
+
+// TestStructure_NobodyAsksForTheNameOfTheDatabase: db.Dialect names what differs between databases.
+func TestStructure_NobodyAsksForTheNameOfTheDatabase(t *testing.T) {
+	for _, asks := range []string{"if s.Dialect.Name == db.MySQL {", "return d.Name != SQLite", "switch s.Dialect.Name {"} {
+		expect.That(t, asksForDatabase.MatchString(asks), "%s is not found", asks)
+	}
+	eachFile(t, func(path, folder string) {
+		if !under(folder, "internal/testkit") && !under(folder, "examples") && !under(folder, "cmd/orderclose-dev") {
+			for line := range strings.Lines(string(must.Get(os.ReadFile(path))(t))) {
+				expect.That(t, !asksForDatabase.MatchString(line), "%s asks for the name of the database: make it an operation of db.Dialect: %s", path, line)
+			}
+		}
+	})
+}
+
 // listedFiles matches a line of a package comment that says what is in one or more files.
 var listedFiles = regexp.MustCompile(`^\t(\w+\.go(?:, \w+\.go)*) +\S`)
 

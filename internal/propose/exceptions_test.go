@@ -116,13 +116,13 @@ func TestRead_NewestRowsThatCannotBeReadInTime(t *testing.T) {
 			f := open(t, server, "orders", []string{"CREATE TABLE orders (no VARCHAR(20) PRIMARY KEY, status VARCHAR(20) NOT NULL, created_at BIGINT NOT NULL)",
 				"INSERT INTO orders VALUES ('1', 'unpaid', 1790000000), ('2', 'closed', 1790000000)"})
 			other := must.Get(f.store.DB().Conn(t.Context()))(t)
-			lock := map[bool]string{true: "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE", false: "LOCK TABLES orders WRITE"}[f.postgres()]
+			lock := map[bool]string{true: "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE", false: "LOCK TABLES orders WRITE"}[f.catalog().schemas != ""]
 			must.Get(other.ExecContext(t.Context(), lock))(t)
 			defer func() { _ = other.Raw(func(any) error { return driver.ErrBadConn }) }()
 			f.Tables[0].read = false
 			f.ReadRows(t.Context(), "orders")
 			got, want := f.Propose(Answers{Table: "orders"}).Refused, "in time, and older ones may say something else. An index on orders.created_at helps"
-			if f.postgres() { // a wait for a lock ends earlier than a read
+			if f.catalog().schemas != "" { // a wait for a lock ends earlier than a read
 				want = "its rows cannot be read"
 			}
 			expect.That(t, strings.Contains(got, want), "%s", got)

@@ -95,7 +95,7 @@ func (f *Facts) ReadRows(ctx context.Context, named string) {
 	}
 }
 
-func (f *Facts) postgres() bool { return f.store.Dialect() == store.Postgres }
+func (f *Facts) catalog() catalog { return catalogs[f.store.Dialect()] }
 
 // query returns the rows of a query, with bytes as text. No setting outlasts it: behind a pooler the session is that of the shop too.
 func (f *Facts) query(ctx context.Context, query string, args ...any) (all [][]any, err error) {
@@ -128,35 +128,46 @@ func selecting(columns ...*column) string {
 	return "SELECT " + strings.Join(all, ", ") + " FROM " + mapping.Quote(columns[0].table.Name)
 }
 
-// Queries for the names of tables, and whether each is a view or one that others inherit, for the comments of a table, and for triggers.
-const (
-	mysqlNames    = "SELECT table_name, table_type LIKE '%VIEW%', 0 FROM information_schema.tables WHERE table_schema = DATABASE()"
-	postgresNames = "SELECT c.relname, c.relkind IN ('v', 'm')," +
-		" c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
-		" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)"
-	postgresSchemas = "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')" +
-		" AND n.oid IS DISTINCT FROM current_schema()::regnamespace AND n.nspname !~ '^pg_|^information_schema$' GROUP BY 1 ORDER BY COUNT(*) DESC LIMIT 5"
-	mysqlComments    = "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?"
-	postgresComments = "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
-		" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
-		" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?"
-	mysqlTriggers = "SELECT event_object_table, action_statement FROM information_schema.triggers WHERE event_object_schema = DATABASE()" +
-		" AND event_manipulation = 'INSERT'"
-	postgresTriggers = "SELECT c.relname, p.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid" +
-		" WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 AND c.relnamespace = current_schema()::regnamespace"
-)
+// catalog has the queries that a kind of database answers about tables.
+type catalog struct {
+	names    string // of tables, and whether each is a view or one that others inherit
+	schemas  string // that also have tables; empty: a connection sees one
+	comments string // of the columns of a table
+	triggers string // their tables and texts
+}
+
+var catalogs = map[store.DialectName]catalog{
+	store.MySQL: {
+		names:    "SELECT table_name, table_type LIKE '%VIEW%', 0 FROM information_schema.tables WHERE table_schema = DATABASE()",
+		comments: "SELECT column_name, column_comment FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?",
+		triggers: "SELECT event_object_table, action_statement FROM information_schema.triggers WHERE event_object_schema = DATABASE()" +
+			" AND event_manipulation = 'INSERT'",
+	},
+	store.Postgres: {
+		names: "SELECT c.relname, c.relkind IN ('v', 'm')," +
+			" c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace" +
+			" AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)",
+		schemas: "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')" +
+			" AND n.oid IS DISTINCT FROM current_schema()::regnamespace AND n.nspname !~ '^pg_|^information_schema$' GROUP BY 1 ORDER BY COUNT(*) DESC LIMIT 5",
+		comments: "SELECT a.attname, d.description FROM pg_class c JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid" +
+			" JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND a.attnum > 0" +
+			" WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ?",
+		triggers: "SELECT c.relname, p.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid" +
+			" WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 AND c.relnamespace = current_schema()::regnamespace",
+	},
+}
 
 func (f *Facts) readTables(ctx context.Context, named string) error {
-	found, err := f.query(ctx, map[bool]string{true: postgresNames, false: mysqlNames}[f.postgres()])
+	found, err := f.query(ctx, f.catalog().names)
 	if err != nil {
 		return err
 	}
-	triggers, _ := f.query(ctx, map[bool]string{true: postgresTriggers, false: mysqlTriggers}[f.postgres()]) // who may not read them sees none
+	triggers, _ := f.query(ctx, f.catalog().triggers) // who may not read them sees none
 	for _, row := range triggers {
 		f.inserts[text(row[0])] += strings.ToLower(text(row[1]))
 	}
-	if f.postgres() {
-		schemas, _ := f.query(ctx, postgresSchemas)
+	if others := f.catalog().schemas; others != "" {
+		schemas, _ := f.query(ctx, others)
 		for _, row := range schemas {
 			f.elsewhere += ", " + text(row[0])
 		}
@@ -204,7 +215,7 @@ func (f *Facts) describe(ctx context.Context, t *Table, name string) error {
 	if t.Name = cmp.Or(t.Name, name); t.View {
 		return nil
 	}
-	rows, err := f.query(ctx, map[bool]string{true: postgresComments, false: mysqlComments}[f.postgres()], name)
+	rows, err := f.query(ctx, f.catalog().comments, name)
 	for _, key := range slices.Sorted(maps.Keys(t.Columns)) {
 		c := &column{Column: t.Columns[key], table: t, key: key, chosen: key == f.created, labels: map[string]string{}}
 		c.Name = cmp.Or(c.Name, key)

@@ -123,7 +123,7 @@ func (s *Store) Rechecked(ctx context.Context, name string, step time.Duration) 
 // KeepRechecked stores the time that Rechecked returns.
 func (s *Store) KeepRechecked(ctx context.Context, name string, step time.Duration, until time.Time) error {
 	return db.Wrap(s.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec(s.Handle.Dialect.Replace("rechecks", 1, "name", "checked_until"), recheckRow(name, step), s.Handle.Dialect.Time(until)).Error
+		return tx.Exec(s.Handle.Dialect.Replace("rechecks", []string{"name"}, "checked_until"), recheckRow(name, step), s.Handle.Dialect.Time(until)).Error
 	}), "keep how far the orders of %s were rechecked", name)
 }
 

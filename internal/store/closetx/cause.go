@@ -213,7 +213,7 @@ func (s *Closer) WhyOpen(ctx context.Context, r orderclose.CloseRequest, try boo
 	if o.Err != nil || !try {
 		return o, nil
 	}
-	if !s.Dialect.TellsTables() {
+	if !s.Dialect.TellsTables {
 		return o, ErrNoTrial
 	}
 	t, err := s.tryOrders(ctx, []orderclose.Order{{ID: r.OrderID, CreatedAt: r.CreatedAt, Due: r.Due}})

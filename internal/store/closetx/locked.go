@@ -153,7 +153,7 @@ func (c *closing) nameLock() (stop func() string) {
 	if !c.alone || c.S.Dialect.LockName == "" {
 		return func() string { return "" }
 	}
-	session, err := db.ValueOf[int64](db.Own(c.Tx), "SELECT CONNECTION_ID()")
+	session, err := db.ValueOf[int64](db.Own(c.Tx), c.S.Dialect.Connection)
 	ctx, cancel := context.WithCancel(c.Tx.Statement.Context)
 	told := make(chan string, 1)
 	go func() {
@@ -342,7 +342,7 @@ func (c *closing) undoRelease(failed error) error {
 	if !db.HasCode(failed, "1205") {
 		return nil // MySQL says 3572
 	}
-	open, err := db.ValueOf[bool](db.Own(c.Tx), "SELECT @@in_transaction")
+	open, err := db.ValueOf[bool](db.Own(c.Tx), c.S.Dialect.InTransaction)
 	if err == nil && !open {
 		err = errStockLocked
 	}
@@ -354,7 +354,10 @@ func (s *Closer) releaseWaits(tx *gorm.DB) (bool, error) {
 	if known := s.waits.Load(); known != nil {
 		return *known, nil
 	}
-	waits, err := s.Dialect.ReleaseWaits(tx)
+	if s.Dialect.ReleaseWaits == "" {
+		return false, nil
+	}
+	waits, err := db.ValueOf[bool](db.Own(tx), s.Dialect.ReleaseWaits)
 	if err == nil {
 		s.waits.Store(&waits)
 	}

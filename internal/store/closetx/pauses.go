@@ -62,7 +62,7 @@ func (s *Closer) lockPauses(tx *gorm.DB) (on []pausing.Pause, now time.Time, err
 }
 
 func (s *Closer) writePause(tx *gorm.DB, path, category string, until time.Time, reason string, now time.Time) error {
-	return tx.Exec(s.Dialect.Replace("pauses", 2, "path", "category", "until_at", "reason", "created_at"),
+	return tx.Exec(s.Dialect.Replace("pauses", []string{"path", "category"}, "until_at", "reason", "created_at"),
 		path, category, s.Dialect.Time(until), reason, s.Dialect.Time(now)).Error
 }
 

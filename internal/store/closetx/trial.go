@@ -38,7 +38,7 @@ type Trial struct {
 // order for due. Values of AUTO_INCREMENT and of sequences are used up. The error is a *MappingError if the tables or their data do not let the order be
 // closed, wraps ErrNoTrial if that could not be tried, or orderclose.ErrUnavailable if the database failed.
 func (s *Closer) TryClose(ctx context.Context) (Trial, error) {
-	if !s.Dialect.TellsTables() {
+	if !s.Dialect.TellsTables {
 		return Trial{}, fmt.Errorf("%w: on %s the transaction would lock the whole database", ErrNoTrial, s.Dialect.Name)
 	}
 	if err := s.CheckMapping(ctx); err != nil {
@@ -166,7 +166,7 @@ func (c *closing) look(id string) (l look, err error) {
 	q := c.S.Q
 	for t := range c.won { // one
 		key := mapping.Quote(q.M.ID.Column)
-		l.rows, err = readRows(c.Tx, t.Name, q.M.ID.Read(q.M.ID.Column), key+" IN ?", []any{q.Args([]string{id})})
+		l.rows, err = c.S.readRows(c.Tx, t.Name, q.M.ID.Read(q.M.ID.Column), key+" IN ?", []any{q.Args([]string{id})})
 		if err != nil || t.Lines == "" {
 			return l, err
 		}
@@ -184,7 +184,7 @@ func (c *closing) look(id string) (l look, err error) {
 			var rows []row
 			quantities := map[string]quantities{}
 			if skus := slices.Sorted(maps.Keys(l.moved[i])); err == nil && len(skus) > 0 {
-				if rows, err = readStock(c.Tx, stock, skus); err == nil {
+				if rows, err = c.S.readStock(c.Tx, stock, skus); err == nil {
 					quantities, err = c.S.readQuantities(c.Tx, stock, skus)
 				}
 			}
@@ -196,18 +196,18 @@ func (c *closing) look(id string) (l look, err error) {
 }
 
 // readStock reads the rows of a table of stock by their keys.
-func readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) {
+func (s *Closer) readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) {
 	is, read := stockKey(stock)
 	var args []any
 	for _, key := range keys {
 		args = append(args, stockArgs(stock, key)...)
 	}
-	return readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
+	return s.readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
 }
 
 // readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -. A time of a column without a
 // zone is written without one, as the column holds it.
-func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row, err error) {
+func (s *Closer) readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row, err error) {
 	query := "SELECT " + key + ", t.* FROM " + mapping.Quote(table) + " AS t WHERE " + condition + " ORDER BY 1"
 	err = db.EachRow(tx, query, args, func(rows *sql.Rows) error {
 		types, err := rows.ColumnTypes()
@@ -223,7 +223,7 @@ func readRows(tx *gorm.DB, table, key, condition string, args []any) (all []row,
 		if err == nil {
 			err = rows.Scan(into...)
 			for i, t := range types {
-				if name := t.DatabaseTypeName(); name == "DATETIME" || name == "TIMESTAMP" && tx.Dialector.Name() == "postgres" {
+				if t.DatabaseTypeName() == s.Dialect.LocalTime {
 					r.values[i] = strings.Replace(strings.TrimSuffix(r.values[i], "Z"), "T", " ", 1)
 				}
 			}

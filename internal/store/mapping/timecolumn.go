@@ -49,12 +49,10 @@ func TimeTypes() []TimeType {
 	return []TimeType{DateTime, Timestamp, TimestampTZ, UnixSeconds, UnixMillis}
 }
 
-// ServerType returns the type of the column as the server names it; "": a column of unix time may have one of several.
-func (m TimeColumn) ServerType(postgres bool) string {
-	if m.Type == DateTime && postgres {
-		return "TIMESTAMP"
-	}
-	return map[TimeType]string{DateTime: "DATETIME", Timestamp: "TIMESTAMP", TimestampTZ: "TIMESTAMPTZ"}[m.Type]
+// ServerType returns the type of the column as the server names it, which names a DateTime local; "": a column of unix time may have one
+// of several.
+func (m TimeColumn) ServerType(local string) string {
+	return map[TimeType]string{DateTime: local, Timestamp: "TIMESTAMP", TimestampTZ: "TIMESTAMPTZ"}[m.Type]
 }
 
 // Precision is the smallest difference of two values of a column.

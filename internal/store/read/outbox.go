@@ -34,15 +34,18 @@ func tableOf(box wire.Outbox) string { return "outbox_" + string(box) }
 func (s *Reader) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int,
 	publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (n int, err error) {
 	d := &dispatch{s: s, box: box, table: tableOf(box), after: after}
-	n, err = s.Dialect.Dispatch(ctx, db.Dispatching{
-		Limit:   limit,
-		Read:    func(limit int) ([]wire.OutboxRow, bool, error) { return d.read(s.Gorm.WithContext(ctx), limit, "") },
-		Publish: func(rows []wire.OutboxRow) []int64 { return publish(ctx, rows) },
-		Delete: func(ids []int64) error {
-			return s.Transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
-		},
-		Locked: func() (int, error) { return d.withLocks(ctx, limit, publish) },
-	})
+	if s.Dialect.Dispatch == nil {
+		n, err = d.withLocks(ctx, limit, publish)
+	} else {
+		n, err = s.Dialect.Dispatch(ctx, db.Dispatching{
+			Limit:   limit,
+			Read:    func(limit int) ([]wire.OutboxRow, bool, error) { return d.read(s.Gorm.WithContext(ctx), limit, "") },
+			Publish: func(rows []wire.OutboxRow) []int64 { return publish(ctx, rows) },
+			Delete: func(ids []int64) error {
+				return s.Transact(ctx, func(tx *gorm.DB) error { return d.delete(tx, ids) })
+			},
+		})
+	}
 	return n, s.FailedTo(ctx, err, "dispatch %s", d.table)
 }
 

@@ -30,7 +30,7 @@ func (s *Checker) CheckTables(ctx context.Context) error { return s.checkMapping
 // checkMapping checks the tables and then, if they have no problem, the statements of the user: a
 // problem of the tables may be why a statement fails.
 func (s *Checker) checkMapping(ctx context.Context, statements bool) error {
-	if !s.Dialect.TellsTables() {
+	if !s.Dialect.TellsTables {
 		return nil
 	}
 	problems, err := s.checkTables(ctx)

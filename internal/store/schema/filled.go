@@ -77,7 +77,7 @@ func (s *Checker) filled(ctx context.Context, t *db.Table) (found []Filled, err 
 // CheckFilled returns an error if most unpaid orders of a sample hold a value in a column that only orderclose writes, and the mapping does
 // not accept that. It is for the start of a program before the first close.
 func (s *Checker) CheckFilled(ctx context.Context) error {
-	if !s.Mapped || !s.Dialect.TellsTables() {
+	if !s.Mapped || !s.Dialect.TellsTables {
 		return nil
 	}
 	in, err := s.AllTables(ctx)

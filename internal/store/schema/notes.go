@@ -17,7 +17,7 @@ import (
 // order has the status Status.From, and that all unpaid orders are excluded. None of these stops the pipeline, so
 // they are no errors of CheckMapping. It only reads.
 func (s *Checker) MappingHints(ctx context.Context) ([]string, error) {
-	if !s.Mapped || !s.Dialect.TellsTables() {
+	if !s.Mapped || !s.Dialect.TellsTables {
 		return nil, nil
 	}
 	notes, err := s.tableNotes(ctx)

@@ -26,6 +26,16 @@ var file string
 // The servers of the list.
 const MySQL, MariaDB, Postgres = "MySQL", "MariaDB", "PostgreSQL"
 
+// Server returns the name in the list of the server that calls itself this.
+func Server(version string) string {
+	for _, server := range []string{MariaDB, Postgres} {
+		if strings.Contains(version, server) {
+			return server
+		}
+	}
+	return MySQL
+}
+
 // Setting is a row of the list.
 type Setting struct {
 	Servers, What string

@@ -17,17 +17,19 @@ import (
 // transaction must take the write lock when it begins.
 func dialect(clock func() time.Time) db.Dialect {
 	return db.Dialect{
-		Name:       db.SQLite,
-		UnixMillis: true,
-		OneWriter:  true,
-		Clock:      clock,
-		Now:        func() any { return clock().UnixMilli() },
-		Millis:     func() any { return clock().UnixMilli() },
-		Fault:      fault,
+		Name:      db.SQLite,
+		Times:     mapping.TimeColumn{Type: mapping.UnixMillis},
+		Bigint:    "bigint",
+		TextSQL:   "CAST(%s AS text)",
+		BytesSQL:  "CAST(%s AS text)",
+		OneWriter: true,
+		Clock:     clock,
+		Now:       func() any { return clock().UnixMilli() },
+		Millis:    func() any { return clock().UnixMilli() },
+		Fault:     fault,
 		// Without statistics, SQLite uses the index on status and due for a list of ids.
 		Unindexed:    "+",
 		ReleaseStock: releaseStock,
-		ReleaseWaits: func(*gorm.DB) (bool, error) { return false, nil },
 		Triggers: func(tables []string) string {
 			return "(SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('" + strings.Join(tables, "', '") + "'))"
 		},
@@ -39,11 +41,12 @@ func dialect(clock func() time.Time) db.Dialect {
 		},
 		Dispatch:     newDispatchedRows().dispatch,
 		SessionLock:  noLock,
-		OnTx:         db.AsWritten,
+		OnConflict:   db.OnConflict,
+		Given:        db.Excluded,
 		JSONArray:    "JSON_ARRAY",
+		Version:      "SELECT sqlite_version()",
 		ReadOnly:     "SELECT 0",
 		RowTable:     "''",
-		Describe:     func(*gorm.DB, string, string) (t mapping.Table, ok bool, err error) { return t, false, nil },
 		Rows:         db.Values,
 		ScannedTable: func(context.Context, *gorm.DB, string) (string, error) { return "", nil },
 		Distinct:     db.GroupBy,

@@ -41,12 +41,12 @@ func (q *statements) dueByRule() {
 func (q *statements) delayOf(orders string) string {
 	of := "= ''"
 	if q.M.Category != "" {
-		of = "IN (" + q.D.asBytes(mapping.Quote(orders+"."+q.M.Category)) + ", '')"
+		of = "IN (" + fmt.Sprintf(q.D.BytesSQL, mapping.Quote(orders+"."+q.M.Category)) + ", '')"
 	}
 	return fmt.Sprintf("(SELECT NULLIF(oc_d.delay_us, %[2]d) FROM order_delays AS oc_d"+
 		" WHERE oc_d.pipeline = %[3]s AND oc_d.category %[4]s AND oc_d.since_us <= %[5]s AND %[1]s <> ''"+
 		" ORDER BY CASE WHEN oc_d.category = '' THEN 1 ELSE 0 END, oc_d.since_us DESC LIMIT 1)",
-		q.D.asText(q.M.ID.Read(orders+"."+q.M.ID.Column)), neverMicros, q.D.Literal(q.pipeline), of, q.createdMicros(orders))
+		fmt.Sprintf(q.D.TextSQL, q.M.ID.Read(orders+"."+q.M.ID.Column)), neverMicros, q.D.Literal(q.pipeline), of, q.createdMicros(orders))
 }
 
 // createdMicros writes the expression of the time of creation in unix microseconds; NULL: it is not a point in time.
@@ -54,32 +54,10 @@ func (q *statements) createdMicros(orders string) string {
 	column := mapping.Quote(orders + "." + q.M.Due.Column)
 	switch q.M.Due.Type {
 	case mapping.UnixSeconds, mapping.UnixMillis:
-		return fmt.Sprintf("(CASE WHEN %[1]s > 0 THEN %[1]s * CAST(%d AS %s) END)", column, q.column.Step().Microseconds(), q.D.bigint())
+		return fmt.Sprintf("(CASE WHEN %[1]s > 0 THEN %[1]s * CAST(%d AS %s) END)", column, q.column.Step().Microseconds(), q.D.Bigint)
 	}
 	_, offset := time.Now().In(q.column.Zone()).Zone() // Check allows no zone whose clocks change
 	return fmt.Sprintf("(%s - %d)", fmt.Sprintf(q.D.MicrosSQL, column), (time.Duration(offset) * time.Second).Microseconds())
-}
-
-// bigint returns the name of the type of 64 bits in a CAST.
-func (d Dialect) bigint() string {
-	if d.Name == MySQL {
-		return "SIGNED"
-	}
-	return "bigint"
-}
-
-// asText writes an expression as text, for a comparison with our own columns.
-func (d Dialect) asText(expression string) string {
-	return fmt.Sprintf(map[DialectName]string{MySQL: "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin",
-		Postgres: `CAST(%s AS text) COLLATE "C"`, SQLite: "CAST(%s AS text)"}[d.Name], expression)
-}
-
-// asBytes is asText for a comparison in which spaces at the end count. The collations of MySQL and MariaDB without them have other names.
-func (d Dialect) asBytes(expression string) string {
-	if d.Name == MySQL {
-		return "CAST(CAST(" + expression + " AS CHAR CHARACTER SET utf8mb4) AS BINARY)"
-	}
-	return d.asText(expression)
 }
 
 // literals writes a list of texts.
@@ -148,7 +126,7 @@ func (q *statements) mayHave(orders string, d delay) (where string) {
 	}
 	for in, categories := range map[string][]string{"IN": d.only, "NOT IN": d.without} {
 		if len(categories) > 0 {
-			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", q.D.asBytes(mapping.Quote(orders+"."+q.M.Category)), in, q.D.literals(categories))
+			where += fmt.Sprintf(" AND COALESCE(%s, '') %s (%s)", fmt.Sprintf(q.D.BytesSQL, mapping.Quote(orders+"."+q.M.Category)), in, q.D.literals(categories))
 		}
 	}
 	return where + fmt.Sprintf(" AND %s = %d", q.delayOf(orders), d.Microseconds())

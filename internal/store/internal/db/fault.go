@@ -230,7 +230,7 @@ func (s *Handle) Explain(ctx context.Context, err error) error {
 		s.DropIdle()
 	}
 	fault := s.Fault(ctx, err)
-	if s.Q != nil && ctx.Err() == nil && !HasCode(err, SlowCodes) && (fault == FaultUnavailable || !s.Dialect.TellsTables()) {
+	if s.Q != nil && ctx.Err() == nil && !HasCode(err, SlowCodes) && (fault == FaultUnavailable || !s.Dialect.TellsTables) {
 		s.Q.Tables.doubt()
 	}
 	switch fault {

@@ -109,9 +109,4 @@ func (s *Handle) NowIn(tx *gorm.DB) (now time.Time, err error) {
 
 // Clock returns the clock of a database that has none of its own; nil: the database's clock
 // decides.
-func (s *Handle) Clock() func() time.Time {
-	if s.Dialect.Name != SQLite {
-		return nil
-	}
-	return s.Dialect.Clock
-}
+func (s *Handle) Clock() func() time.Time { return s.Dialect.Clock }

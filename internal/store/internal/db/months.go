@@ -91,7 +91,14 @@ func (s *Handle) inRange(month mapping.Month) bool {
 	return month > this-mapping.Month(s.Q.M.Shards.Months) && month <= this+monthsAhead
 }
 
-func (s *Handle) thisMonth() mapping.Month { return mapping.MonthOf(s.Dialect.Clock(), s.Q.Tables.loc) }
+// thisMonth is by this machine's clock if the database has its own.
+func (s *Handle) thisMonth() mapping.Month {
+	now := time.Now()
+	if clock := s.Clock(); clock != nil {
+		now = clock()
+	}
+	return mapping.MonthOf(now, s.Q.Tables.loc)
+}
 
 // AllTables returns the existing tables of orders, those of months only if they are in range and fit the mapping, the newest first. It lists
 // the tables in the database if the list is older than monthsEvery, or if a wanted month is missing from it. If none fits, it returns all of

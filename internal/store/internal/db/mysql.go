@@ -3,55 +3,82 @@ package db
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"gorm.io/gorm"
 
 	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/settings"
 )
 
 // MySQLDialect is that of MySQL and MariaDB.
 var MySQLDialect = Dialect{
-	Name:         MySQL,
-	Clock:        time.Now,
-	Now:          func() any { return gorm.Expr("UTC_TIMESTAMP(3)") }, // never NOW(3), which is in the session's zone
-	Millis:       func() any { return gorm.Expr("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000") },
-	MicrosSQL:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
-	TimeLayout:   "2006-01-02 15:04:05.000",
-	Fault:        ServerFault,
-	ReleaseStock: releaseStock,
-	ReleaseWaits: func(tx *gorm.DB) (bool, error) {
-		return ValueOf[bool](Own(tx), "SELECT VERSION() NOT LIKE '%MariaDB%'")
-	},
-	Triggers:    executedTriggers,
-	HereSQL:     "COALESCE(DATABASE(), '')",
-	HomeSQL:     "COALESCE(DATABASE(), '')",
-	InTxSQL:     "'', FALSE, ''",
-	HasTable:    "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
-	Tables:      "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
-	DeleteByID:  deleteByID,
-	Dispatch:    func(_ context.Context, d Dispatching) (int, error) { return d.Locked() },
-	SessionLock: mysqlLock.lock,
-	OnTx:        AsWritten,
-	JSONArray:   "JSON_ARRAY",
-	ReadOnly:    "SELECT @@global.read_only",
-	ForceIndex:  " FORCE INDEX (%s)",
-	ForUpdate:   " FOR UPDATE",
-	SkipLocked:  " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
+	Name:            MySQL,
+	TellsTables:     true,
+	LocalTime:       "DATETIME",
+	Bigint:          "SIGNED",
+	TextSQL:         "CAST(%s AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin",
+	BytesSQL:        "CAST(CAST(%s AS CHAR CHARACTER SET utf8mb4) AS BINARY)", // MySQL and MariaDB name the collations without spaces differently
+	Backslash:       true,
+	Unsigned:        true,
+	Now:             func() any { return gorm.Expr("UTC_TIMESTAMP(3)") }, // never NOW(3), which is in the session's zone
+	Millis:          func() any { return gorm.Expr("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000") },
+	MicrosSQL:       "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
+	TimeLayout:      "2006-01-02 15:04:05.000",
+	Fault:           ServerFault,
+	ReleaseStock:    releaseStock,
+	ReleaseWaits:    "SELECT VERSION() NOT LIKE '%MariaDB%'",
+	Triggers:        executedTriggers,
+	HereSQL:         "COALESCE(DATABASE(), '')",
+	HomeSQL:         "COALESCE(DATABASE(), '')",
+	InTxSQL:         "'', FALSE, ''",
+	HasTable:        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	Tables:          "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
+	DeleteByID:      deleteByID,
+	SessionLock:     mysqlLock.lock,
+	OnConflict:      " ON DUPLICATE KEY UPDATE ",
+	Given:           "VALUES(%s)",
+	JSONArray:       "JSON_ARRAY",
+	Version:         "SELECT VERSION()",
+	Variables:       "SHOW GLOBAL VARIABLES",
+	SessionVariable: "SELECT @@session.", // most are of the server only
+	Silence:         func() string { return "SELECT " + settings.MySQLOver() },
+	Unsafe:          unsafeSetting,
+	ReadOnly:        "SELECT @@global.read_only",
+	ForceIndex:      " FORCE INDEX (%s)",
+	ForUpdate:       " FOR UPDATE",
+	SkipLocked:      " FOR UPDATE SKIP LOCKED", // MariaDB since 10.6
 	// MariaDB has no FOR SHARE, and MySQL no LOCK IN SHARE MODE that does not wait. Each executes one of the comments.
-	ShareLock:    " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
-	NoWait:       "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
-	EntryLocks:   true,
-	LockName:     lockName,
-	RowTable:     "''",
-	Describe:     describeTable,
-	Rows:         Values,
-	ScannedTable: scannedTable,
-	Distinct:     GroupBy,
-	ShortWaits:   []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
-	Snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	ShareLock:     " /*!80001 FOR SHARE %s */ /*M!100600 LOCK IN SHARE MODE %s */",
+	NoWait:        "/*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ",
+	EntryLocks:    true,
+	LockName:      lockName,
+	Connection:    "SELECT CONNECTION_ID()",
+	InTransaction: "SELECT @@in_transaction",
+	RowTable:      "''",
+	Describe:      describeTable,
+	Rows:          Values,
+	ScannedTable:  scannedTable,
+	Distinct:      GroupBy,
+	ShortWaits:    []string{"SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"},
+	Snapshot:      &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+}
+
+// unsafeSetting is Dialect.Unsafe.
+func unsafeSetting(tx *gorm.DB) (string, error) {
+	var flush, sync int
+	var log bool
+	err := tx.Raw("SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog").Row().Scan(&flush, &log, &sync)
+	const lost = "a crash of the server or of its machine loses closes whose events are published, and payments that were confirmed: set it to 1"
+	switch {
+	case err == nil && flush != 1:
+		return fmt.Sprintf("innodb_flush_log_at_trx_commit is %d: %s", flush, lost), nil
+	case err == nil && log && sync != 1:
+		return fmt.Sprintf("sync_binlog is %d: %s", sync, lost), nil
+	}
+	return "", err
 }
 
 // lockName is Dialect.LockName. MySQL and MariaDB have different tables, and each executes one of the comments. A user without the privilege to read

@@ -47,7 +47,7 @@ func (s *Handle) KeepOld(ctx context.Context) error {
 	before := now.Add(-oldAge)
 	orders, err := s.DueBetween(ctx, time.Time{}, before, orderclose.Order{}, oldFew+1)
 	s.Q.Tables.Forget()
-	if HasCode(err, missingCodes) || err != nil && s.Dialect.Name == SQLite {
+	if HasCode(err, missingCodes) || err != nil && !s.Dialect.TellsTables {
 		return nil // the shop has no tables yet
 	}
 	millis := int64(0)

@@ -1,9 +1,7 @@
 package db
 
 import (
-	"context"
 	"database/sql"
-	"time"
 
 	"gorm.io/gorm"
 
@@ -13,9 +11,15 @@ import (
 
 // PostgresDialect is that of PostgreSQL; the package postgres writes its longer statements.
 var PostgresDialect = Dialect{
-	Name:  Postgres,
-	Clock: time.Now,
-	Now:   func() any { return gorm.Expr("date_trunc('milliseconds', statement_timestamp())") },
+	Name:        Postgres,
+	TellsTables: true,
+	Times:       mapping.TimeColumn{Type: mapping.TimestampTZ, Precision: mapping.Millis},
+	LocalTime:   "TIMESTAMP",
+	Bigint:      "bigint",
+	TextSQL:     postgresText,
+	BytesSQL:    postgresText,
+	FoldsNames:  true,
+	Now:         func() any { return gorm.Expr("date_trunc('milliseconds', statement_timestamp())") },
 	Millis: func() any {
 		return gorm.Expr("CAST(floor(extract(epoch FROM statement_timestamp()) * 1000) AS bigint)")
 	},
@@ -26,20 +30,26 @@ var PostgresDialect = Dialect{
 		set, where := ReleaseStock(s, "")
 		return postgres.ReleaseStock(s, n, set, where, sameRow(s))
 	},
-	ReleaseWaits: func(*gorm.DB) (bool, error) { return false, nil },
-	Triggers:     postgres.CountTriggers,
-	HereSQL:      "COALESCE(current_schema(), '')",
+	Triggers: postgres.CountTriggers,
+	HereSQL:  "COALESCE(current_schema(), '')",
 	HomeSQL: "current_database() || '.' || COALESCE((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace" +
 		" WHERE c.oid = to_regclass('receipts')), '')",
-	InTxSQL:      "current_setting('transaction_isolation'), " + postgres.HidesReceipts + ", " + postgres.RaiseCommit,
-	HasTable:     "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
-	Tables:       "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
-	DeleteByID:   postgres.DeleteByID,
-	Dispatch:     func(_ context.Context, d Dispatching) (int, error) { return d.Locked() },
-	SessionLock:  postgresLock.lock,
-	OnTx:         postgres.OnTx,
-	OnConflict:   true,
-	JSONArray:    "json_build_array",
+	InTxSQL:     "current_setting('transaction_isolation'), " + postgres.HidesReceipts + ", " + postgres.RaiseCommit,
+	HasTable:    "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
+	Tables:      "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), current_schema()) AND table_name LIKE ?",
+	DeleteByID:  postgres.DeleteByID,
+	SessionLock: postgresLock.lock,
+	OnTx:        postgres.OnTx,
+	OnConflict:  OnConflict,
+	Given:       Excluded,
+	JSONArray:   "json_build_array",
+	Version:     "SELECT VERSION()",
+	Variables:   "SELECT name, '' FROM pg_settings WHERE context IN ('user', 'superuser', 'backend', 'superuser-backend')",
+	Silence: func() string {
+		return "SELECT CASE current_setting('idle_in_transaction_session_timeout') WHEN '" + postgres.Silence + "' THEN '' ELSE " +
+			"'idle_in_transaction_session_timeout is ' || current_setting('idle_in_transaction_session_timeout') END"
+	},
+	RowSecurity:  postgres.RowSecurity,
 	ReadOnly:     "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'",
 	ForUpdate:    " FOR UPDATE",
 	SkipLocked:   " FOR UPDATE SKIP LOCKED",
@@ -54,7 +64,10 @@ var PostgresDialect = Dialect{
 	Distinct:     postgres.Distinct,
 	ShortWaits:   []string{"SET LOCAL lock_timeout = '1s'"},
 	Snapshot:     &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	LimitedRead:  &sql.TxOptions{ReadOnly: true},
 }
+
+const postgresText = `CAST(%s AS text) COLLATE "C"`
 
 // postgresLockName is the number of a lock on PostgreSQL, which belongs to a database. It includes the schema.
 const postgresLockName = "hashtextextended(concat_ws('.', 'orderclose', current_schema(), $1::text), 0)"

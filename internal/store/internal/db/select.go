@@ -34,16 +34,16 @@ func (s *Handle) LimitReads(ctx context.Context) context.Context {
 // Select executes a SELECT that the server ends after readLimit, and calls each for its rows. Then the error wraps overdue.ErrSlow.
 func (s *Handle) Select(ctx context.Context, query string, args []any, each func(*sql.Rows) error) (err error) {
 	limited := s.LimitReads(ctx)
-	switch s.Dialect.Name {
-	case MySQL:
-		err = EachRow(s.Gorm.WithContext(limited), query, args, each)
-	case Postgres: // with the settings of a transaction
-		err = s.Gorm.WithContext(limited).Transaction(func(tx *gorm.DB) error { return EachRow(tx, query, args, each) }, &sql.TxOptions{ReadOnly: true})
-	default:
+	if s.Clock() != nil { // the database is in this process
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, cmp.Or(s.ReadLimit, readLimit))
 		defer cancel()
-		err = EachRow(s.Gorm.WithContext(limited), query, args, each)
+	}
+	tx, read := s.Gorm.WithContext(limited), func(tx *gorm.DB) error { return EachRow(tx, query, args, each) }
+	if of := s.Dialect.LimitedRead; of != nil {
+		err = tx.Transaction(read, of)
+	} else {
+		err = read(tx)
 	}
 	if err != nil && ctx.Err() == nil && (IsSlow(err) || errors.Is(limited.Err(), context.DeadlineExceeded)) {
 		return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, overdue.ErrSlow, err)

@@ -136,7 +136,7 @@ type Lent struct {
 	Ctx context.Context
 	of  orderclose.Tx
 	db  *gorm.DB // writes the statements
-	// translate is Dialect.onTx for a transaction of a program. Nil: the connections of the store do that.
+	// translate is Dialect.OnTx for a transaction of a program.
 	translate func(query string, args []any) (string, []any)
 }
 

@@ -100,14 +100,9 @@ func codecOf(column *mapping.TimeColumn) mapping.Codec {
 // create it.
 func referenceMapping(d Dialect) *mapping.Mapping {
 	m := mapping.Reference()
-	if d.UnixMillis {
+	if d.Times.Type != "" {
 		for _, t := range m.TimeColumns() {
-			t.Type, t.Zone, t.Precision = mapping.UnixMillis, "", ""
-		}
-	}
-	if d.Name == Postgres {
-		for _, t := range m.TimeColumns() {
-			t.Type, t.Zone = mapping.TimestampTZ, ""
+			t.Type, t.Zone, t.Precision = d.Times.Type, "", d.Times.Precision
 		}
 	}
 	return m
@@ -166,7 +161,7 @@ func (q *statements) CheckDueType(rows *sql.Rows) error {
 	if err != nil {
 		return err
 	}
-	want := q.M.Due.ServerType(q.D.Name == Postgres)
+	want := q.M.Due.ServerType(q.D.LocalTime)
 	if has := types[dueColumn].DatabaseTypeName(); want != "" && has != want {
 		return fmt.Errorf("column %s has the type %s, and the mapping says %s: correct the mapping, or change the column back", q.M.Due.Column, has, want)
 	}
@@ -246,14 +241,14 @@ func (q *statements) ReadState() string {
 
 // Category writes the expression of an order's category as text: PostgreSQL fills a char(n) with spaces, and tables of months may have several collations.
 func (q *statements) Category() string {
-	return q.D.asText(OrElse(q.M.Category, "''"))
+	return fmt.Sprintf(q.D.TextSQL, OrElse(q.M.Category, "''"))
 }
 
-// IDArg is Key.Arg of the id of an order. Only MySQL has numbers of 64 bits without a sign.
+// IDArg is Key.Arg of the id of an order. It returns false if the database has no such numbers.
 func (q *statements) IDArg(id string) (any, bool) {
 	arg, ok := q.M.ID.Arg(id)
 	_, unsigned := arg.(uint64)
-	return arg, ok && (q.D.Name == MySQL || !unsigned)
+	return arg, ok && (q.D.Unsigned || !unsigned)
 }
 
 // inUTC lets an UPDATE write to columns of the type TIMESTAMP, whose values are in the zone of the session: a session of the shop may have

@@ -15,7 +15,6 @@ import (
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/store/migrations"
-	"github.com/orderclose/orderclose/internal/store/postgres"
 )
 
 // ReadDefinitions is what fails if the definitions of tables cannot be read.
@@ -57,13 +56,13 @@ func (s *Handle) HiddenRows(ctx context.Context) ([]mapping.Problem, error) {
 	return s.hidden(ctx, slices.Compact(names)...)
 }
 
-// hidden is HiddenRows of some tables. Empty names are skipped. Only PostgreSQL has such policies.
+// hidden is HiddenRows of some tables. Empty names are skipped.
 func (s *Handle) hidden(ctx context.Context, names ...string) (problems []mapping.Problem, err error) {
 	for _, name := range names {
 		schema, table := mapping.Split(name)
 		active := false
-		if err == nil && name != "" && s.Dialect.Name == Postgres {
-			active, err = postgres.RowSecurity(s.Gorm.WithContext(ctx), schema, table)
+		if err == nil && name != "" && s.Dialect.RowSecurity != nil {
+			active, err = s.Dialect.RowSecurity(s.Gorm.WithContext(ctx), schema, table)
 		}
 		if active {
 			problems = append(problems, mapping.Problem{
@@ -86,9 +85,12 @@ func (s *Handle) SeesAllRows(ctx context.Context) error {
 }
 
 // Describe returns the definitions of tables. It leaves out tables that do not exist or that the user may not see.
-// On SQLite it returns none.
+// It returns none if the database does not tell them.
 func (s *Handle) Describe(ctx context.Context, names ...string) (mapping.Schema, error) {
 	schema := mapping.Schema{}
+	if !s.Dialect.TellsTables {
+		return schema, nil
+	}
 	for _, name := range names {
 		database, table := mapping.Split(name)
 		t, ok, err := s.Dialect.Describe(s.Gorm.WithContext(ctx), database, table)
@@ -185,7 +187,7 @@ func (s *Handle) checkMonths(ctx context.Context, list *tableList) error {
 // more, it only tries whether orders can be read. A table that is locked or slow fits.
 func (s *Handle) check(ctx context.Context, described mapping.Schema, t, other *Table) (v verdict, err error) {
 	closes, writes := s.inRange(t.month) || t.month > s.thisMonth(), false
-	if closes && s.Dialect.TellsTables() {
+	if closes && s.Dialect.TellsTables {
 		if v.misfits, err = s.misfits(ctx, described, t, other); err != nil || len(v.misfits) > 0 {
 			return v, err
 		}
