@@ -28,7 +28,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
@@ -54,9 +53,6 @@ func New(app *pipeline.App, operator string) (*Admin, error) {
 	}
 	a := &Admin{ops.Pipeline{Config: cfg, Kafka: servers.Kafka, Store: servers.Store, Redis: servers.Redis,
 		OwnStore: h.OwnStore}, ops.NewHistories(), "", h.Logger}
-	if servers.Kafka != nil {
-		a.p.Control = control.New(servers.Kafka, cfg.Topics.Control)
-	}
 	return a.As(operator)
 }
 

@@ -31,7 +31,6 @@ type batcher struct {
 
 	mu      sync.Mutex
 	limiter limiter
-	lowest  time.Time // since when the limit is at its minimum; zero: it is not
 	running []*group
 	waiting []*job
 }
@@ -140,19 +139,6 @@ func (b *batcher) limit(change func()) {
 	defer b.mu.Unlock()
 	change()
 	b.onLimit(float64(b.limiter.limit))
-	switch {
-	case b.limiter.limit > b.limiter.minLimit:
-		b.lowest = time.Time{}
-	case b.lowest.IsZero():
-		b.lowest = time.Now()
-	}
-}
-
-// lowestSince returns since when the limit has been at its minimum; zero: it is not.
-func (b *batcher) lowestSince() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lowest
 }
 
 // counts are what running groups use of the limits.

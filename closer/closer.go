@@ -162,10 +162,6 @@ type Closer struct {
 // while the closer runs.
 func (c *Closer) SetBuckets(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 
-// LowestLimitSince returns since when the store is so slow that the Closer closes only as few orders at once as
-// its limit allows at least, a tenth of Options.Batch; zero: it closes more at once.
-func (c *Closer) LowestLimitSince() time.Time { return c.transactions.batcher.lowestSince() }
-
 // New returns a Closer, or an error if a metric cannot be registered.
 func New(o Options) (*Closer, error) {
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)

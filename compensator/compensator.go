@@ -130,9 +130,6 @@ type Options struct {
 	Rate int
 	// Skews compares the creation times of new orders with the clock of the database, if Reader has them. Default: they are not compared.
 	Skews *Skews
-	// Record keeps a record of each period and of each pass by hand, such as in the control topic. A turn, and a process that stops, wait for it
-	// for a second at most. Default: nowhere.
-	Record func(ctx context.Context, s Report) error
 	// Alone says that no pipeline closes orders beside the loop. Then Grace does not apply, and the orders that the loop closes were not missed.
 	Alone bool
 	// Category returns the label value for an order's category in the metric of lateness. Each value adds a histogram, so it must return few. Several
@@ -196,7 +193,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 	c.metrics.every.Set(c.o.Every.Seconds())
 	h := &holder{Compensator: c, resign: make(chan struct{}, 1)}
 	l := c.newLoop()
-	l.giveBack, l.lock = h.giveBack, func() string { state, _ := h.state.Load().(string); return state }
+	l.giveBack = h.giveBack
 	tasks := append([]Task{{Do: l.do, Idle: l.idle}}, c.o.Tasks...)
 	h.run(ctx, tasks)
 	_ = l.lanes.search.Wait() // ctx has ended

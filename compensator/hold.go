@@ -37,7 +37,6 @@ type Task struct {
 type holder struct {
 	*Compensator
 	leads  atomic.Bool   // this process does the tasks
-	state  atomic.Value  // under which lock, as in control.Sweep
 	resign chan struct{} // has a value if the lock is to be given back, so that another process may try
 }
 
@@ -56,27 +55,23 @@ func (h *holder) run(ctx context.Context, tasks []Task) {
 // hold works under the first lock that answers, or without a lock if none does. It returns how long this process waits before it asks again.
 func (h *holder) hold(ctx context.Context) (wait time.Duration) {
 	if len(h.locks) == 0 {
-		return h.lead(ctx, "none", false) //mutant:no-lock-no-loop
+		return h.lead(ctx, false) //mutant:no-lock-no-loop
 	}
 	wait, err := h.holdFirst(ctx)
 	if !noAnswer(err) {
 		return wait
 	}
 	h.o.Logger.Warn("the lock cannot be taken, another one or none is used", "err", err)
-	state := "unavailable"
-	if errors.Is(err, lock.ErrStuck) {
-		state = "stuck"
-	}
 	for _, l := range h.locks[1:] {
 		wait = askInterval
-		err := l.Hold(ctx, func(held context.Context) error { wait = h.lead(held, state, true); return nil })
+		err := l.Hold(ctx, func(held context.Context) error { wait = h.lead(held, true); return nil })
 		if !noAnswer(err) {
 			return wait
 		}
 	}
 	alone, cancel := context.WithTimeout(ctx, firstLockInterval) // then a lock may answer again
 	defer cancel()
-	h.lead(alone, state, false)
+	h.lead(alone, false)
 	return 0
 }
 
@@ -85,7 +80,7 @@ func (h *holder) holdFirst(ctx context.Context) (wait time.Duration, err error) 
 	wait = askInterval
 	err = h.locks[0].Hold(ctx, func(held context.Context) error {
 		h.checked(nil)
-		wait = h.lead(held, "held", false)
+		wait = h.lead(held, false)
 		return nil
 	})
 	if ctx.Err() == nil {
@@ -104,14 +99,13 @@ func noAnswer(err error) bool {
 
 // lead does the tasks until the lock is lost or given back. Under a lock that stands in for the first one it also asks for the first one, and
 // works under that when it answers. lead returns how long this process then waits before it asks again.
-func (h *holder) lead(held context.Context, state string, standsIn bool) (wait time.Duration) {
+func (h *holder) lead(held context.Context, standsIn bool) (wait time.Duration) {
 	defer h.leads.Store(false)
 	select {
 	case <-h.resign: // of an earlier term
 	default:
 	}
 	for {
-		h.state.Store(state)
 		h.leads.Store(true)
 		var askFirst <-chan time.Time
 		if standsIn {

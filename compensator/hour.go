@@ -4,21 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/overdue"
 )
-
-// recordTimeout is how long Options.Record may take.
-const recordTimeout = time.Second
 
 // hour is the period of the hourly compensation that runs now: its row in the SweepLog, which all processes share.
 type hour struct {
 	begin     time.Time      // by the database's clock
 	known     bool           // the row was read since this process holds the lock
 	state     string         // as in overdue.Hour
-	counts    overdue.Counts // of this process
 	unwritten overdue.Counts // not in the row yet
-	failures  []Failure      // the first orders of this period that could not be closed
 }
 
 // at returns the hour that has the time now: this one, or the next one. What is not in a row yet goes to the next one.
@@ -31,7 +25,6 @@ func (h hour) at(now time.Time, period time.Duration) hour {
 
 // count counts orders that a turn has decided on.
 func (l *loop) count(c overdue.Counts) {
-	l.hour.counts.Add(c)
 	l.hour.unwritten.Add(c)
 	l.metrics.count(c)
 }
@@ -64,7 +57,9 @@ func (l *loop) keepHour(ctx context.Context) error {
 	})
 	if err == nil {
 		h.state = state
-		l.recordHour(ctx, took)
+	}
+	if err == nil && state == overdue.Unfinished {
+		l.o.Logger.Error("hourly compensation is not finished: no pass over all overdue orders has ended in half of the period", "period_begin", h.begin.UTC())
 	}
 	return err
 }
@@ -119,35 +114,4 @@ func (h hour) ended(now time.Time, period time.Duration, p pass) (took time.Dura
 		return now.Sub(h.begin), overdue.Unfinished
 	}
 	return 0, ""
-}
-
-// recordHour keeps a record of the present period, and logs one that is unfinished.
-func (l *loop) recordHour(ctx context.Context, took time.Duration) {
-	c := l.hour.counts
-	closed, failed := int(c.Missed+c.AfterPause+c.AfterFailure), int(c.NotClosed)
-	s := Report{
-		StartedAt: l.pass.beganAt.UTC(), Cutoff: l.pass.end.UTC(), TookMillis: took.Milliseconds(), Lock: l.lock(), Why: control.SweepPeriod,
-		PeriodMillis: l.o.Period.Milliseconds(), Found: closed + failed, Closed: closed, Failed: failed, Failures: l.hour.failures,
-		Missed: int(c.Missed), AfterPause: int(c.AfterPause), AfterFailure: int(c.AfterFailure),
-	}
-	if s.StartedAt.IsZero() {
-		s.StartedAt = l.hour.begin.UTC()
-	}
-	if l.hour.state == overdue.Unfinished {
-		s.Error = "no pass over all overdue orders has ended in half of the period"
-		l.o.Logger.Error("hourly compensation is not finished", "period_begin", l.hour.begin.UTC())
-	}
-	l.record(ctx, s)
-}
-
-// record keeps a record. A failure is logged. It goes on when ctx ends, because a process that stops records its last pass.
-func (l *loop) record(ctx context.Context, s Report) {
-	if l.o.Record == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
-	if err := l.o.Record(ctx, s); err != nil {
-		l.o.Logger.Warn("sweep not recorded in the control topic", "err", err)
-	}
 }

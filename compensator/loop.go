@@ -29,8 +29,7 @@ type loop struct {
 	metrics  *sweepMetrics
 	calls    *calls
 	lanes    *lanes
-	giveBack func()        // gives the lock back
-	lock     func() string // the state of the lock, for records
+	giveBack func() // gives the lock back
 	// found gets the outcome of each order in a pass by hand. Nil: in the loop.
 	found func(o orderclose.Order, outcome orderclose.Outcome)
 

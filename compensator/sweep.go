@@ -3,43 +3,68 @@ package compensator
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
-	// maxFailures limits the failed orders that a report and a record name; all are counted.
+	// maxFailures limits the failed orders that a report names; all are counted.
 	maxFailures = 100
 	// byHand is the time of a pass by hand. It keeps nobody waiting.
 	byHand   time.Duration = math.MaxInt64
 	logEvery               = 10 * time.Second // how often a pass by hand logs how far it is
 )
 
-// Report says what a pass by hand, or the loop in a period, did. "orderclose compensate -o json" prints its JSON. Each order that a pass by hand
-// has found is counted in one of the verdicts, except in a dry run and in a pass that ended with an error.
-type Report = control.Sweep
+// Report says what a pass by hand did. "orderclose compensate -o json" prints its JSON. Each order that the pass has found is counted in one of
+// the verdicts, except in a dry run and in a pass that ended with an error.
+type Report struct {
+	StartedAt  time.Time `json:"started_at"`      // by the database's clock; if that could not be read, by the machine's
+	Cutoff     time.Time `json:"cutoff,omitzero"` // the pass covers orders due at or before this time
+	TookMillis int64     `json:"took_ms"`
 
-// Failure is an order that could not be closed: its id, its orderclose.FailureCause, the cause in a sentence, and how often
-// this process has failed to close it, since when.
-type Failure = control.Failure
+	DryRun         bool `json:"dry_run,omitempty"` // the pass only counted
+	Found          int  `json:"found"`
+	Closed         int  `json:"closed"`
+	AlreadyPaid    int  `json:"already_paid"`
+	AlreadyClosed  int  `json:"already_closed"`
+	NotDue         int  `json:"not_due"`
+	Excluded       int  `json:"excluded"`
+	Paused         int  `json:"paused"`
+	PaymentPending int  `json:"payment_pending"`
+	Failed         int  `json:"failed"`
 
-// failureOf returns the failure of an order at a time of the database's clock.
-func failureOf(o orderclose.Outcome, at time.Time) Failure {
+	Failures  []Failure `json:"failures,omitempty"` // the first hundred of Failed
+	OldestDue time.Time `json:"oldest_due,omitzero"`
+	Error     string    `json:"error,omitempty"` // why it did not finish; empty: it did
+}
+
+// Failure is why an order cannot be closed.
+type Failure struct {
+	OrderID string `json:"order_id"`
+	Cause   string `json:"cause"` // an orderclose.FailureCause
+	Error   string `json:"error"` // the cause and what was found, in one sentence
+}
+
+// String names the order, and says why it stays open.
+func (f Failure) String() string {
+	return fmt.Sprintf("order %s cannot be closed: %s", f.OrderID, f.Error)
+}
+
+// failureOf returns why an order was not closed.
+func failureOf(o orderclose.Outcome) Failure {
 	cause, why := o.Why()
-	return Failure{OrderID: o.OrderID, Cause: string(cause), Error: why, Times: 1, Since: at.UTC()}
+	return Failure{OrderID: o.OrderID, Cause: string(cause), Error: why}
 }
 
 // Sweep makes one pass by hand: it tries each order that is overdue now once, and a locked one again at the end, also those that rest in a loop, with or
 // without other processes beside it. With dryRun it only counts them. The report is valid also if an error ended the pass early.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
-	s := sweep{loop: c.newLoop(), logged: time.Now(),
-		report: Report{DryRun: dryRun, StartedAt: time.Now().UTC(), Lock: "none", Why: control.SweepOnce}}
+	s := sweep{loop: c.newLoop(), logged: time.Now(), report: Report{DryRun: dryRun, StartedAt: time.Now().UTC()}}
 	s.loop.found = s.add
 	err := s.run(ctx)
 	if s.report.TookMillis = time.Since(s.loop.began).Milliseconds(); err != nil {
@@ -55,9 +80,6 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 		logger.Error("sweep failed", "err", err)
 	default:
 		logger.Info("swept")
-	}
-	if !dryRun && !errors.Is(err, orderclose.ErrPaused) {
-		s.loop.record(ctx, r)
 	}
 	return r, err
 }
@@ -148,7 +170,7 @@ func (s *sweep) add(o orderclose.Order, outcome orderclose.Outcome) {
 	default:
 		r.Failed++
 		if len(r.Failures) < maxFailures {
-			r.Failures = append(r.Failures, failureOf(outcome, r.StartedAt))
+			r.Failures = append(r.Failures, failureOf(outcome))
 		}
 	}
 }

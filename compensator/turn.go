@@ -278,14 +278,11 @@ func (l *loop) explains(o orderclose.Order, tried bool) (c overdue.Counts) {
 	return c
 }
 
-// note logs the failure of an order, one of each cause an hour, and keeps it for the record of the compensation.
+// note logs the failure of an order, one of each cause an hour.
 func (l *loop) note(o orderclose.Outcome) {
-	f := failureOf(o, l.now)
+	f := failureOf(o)
 	if f.Error == "" || o.Verdict == orderclose.PaymentPending {
 		return
-	}
-	if len(l.hour.failures) < maxFailures {
-		l.hour.failures = append(l.hour.failures, f)
 	}
 	if time.Since(l.logged[f.Cause]) >= time.Hour { //mutant:failure-named-always
 		l.logged[f.Cause] = time.Now()

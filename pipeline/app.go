@@ -24,7 +24,7 @@
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
 //	closing.go      the configured method of closing orders
-//	announce.go     the name of this process, its delays, and another process with the same instance
+//	name.go         the name of this process
 //	compensator.go  the role that sweeps, its tasks, and the role Sweeper, which closes orders without Kafka
 //	console.go      Host, and the role Console, which package webconsole serves
 //	pauses.go       pauses of closing
@@ -102,14 +102,10 @@ type App struct {
 	stop  func() // ends Run; nil: it does not run
 	ended error  // why it will not run any more; nil: it does, or it may
 
-	failed atomic.Bool // a role ended with an error
-	fenced atomic.Bool // the log names the other process with this one's instance
+	fenced atomic.Bool // the log says that another process has the instance of this one
 
 	closeMethodOnce func() (closeMethod, error)
 	closers         []io.Closer // the clients that buildCloseMethod made
-
-	lowestLimitSince func() time.Time // of the closer; nil: this process has none
-	provider         failing          // the payment provider; nil: it is not asked
 
 	alone bool // the role Sweeper runs
 }
@@ -135,6 +131,9 @@ func New(o Options) (*App, error) {
 	}
 	if a.conns.Kafka != nil && o.Instance != "" {
 		a.conns.Kafka.NameInstance(o.Instance)
+	}
+	if a.conns.Kafka != nil && a.conns.Store == nil {
+		a.conns.Kafka.TellAcks(a.clock.Acked)
 	}
 	if db := a.conns.Store; db != nil {
 		if o.Store != nil && o.Config.Orders == nil {
@@ -231,7 +230,6 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 	for i, p := range parts {
 		running.Go(func() {
 			if errs[i] = a.runPart(ctx, p); errs[i] != nil {
-				a.failed.Store(true)
 				cancel()
 			}
 		})
@@ -269,7 +267,6 @@ func (a *App) watches(roles []Role) []watch {
 		{kafka && (has(Relay) || closes), a.keepClock},
 		{has(Relay) || has(Outbox) || closes, a.watchSkews},
 		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
-		{kafka, func(ctx context.Context) { a.announce(ctx, roles) }},
 		{kafka && closes, func(ctx context.Context) {
 			letters := deadletters.NewFollower(a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger)
 			letters.Run(ctx, lettersInterval, a.metrics.DeadLettersPending)
@@ -310,7 +307,8 @@ func (a *App) runPart(ctx context.Context, p part) error {
 	defer a.o.Logger.Info("stopped", "role", p.role)
 	err := p.run(ctx)
 	if errors.Is(err, ErrFenced) && !a.fenced.Swap(true) {
-		a.logFenced(ctx, err)
+		a.o.Logger.Error("another process has the same instance, so this one ends: give each process an instance of its own",
+			"instance", a.o.Instance, "at", hostAndPID(), "err", err)
 	}
 	return err
 }

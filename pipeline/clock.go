@@ -7,24 +7,29 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// clockWarnOffset is the offset between the clocks above which the log has a warning. The
-// relay works correctly with any offset.
-const clockWarnOffset = time.Second
+const (
+	// clockWarnOffset is the offset between the clocks above which the log has a warning. The relay works correctly with any offset.
+	clockWarnOffset = time.Second
+	// acksInterval is the time between two reports of what the acks of brokers say of their clocks.
+	acksInterval = 30 * time.Second
+)
 
-// keepClock keeps the clock of relays, closers and compensators until ctx ends: by the database if this process has one, else by the brokers.
+// keepClock keeps the clock of relays, closers and compensators until ctx ends: by the database if this process has one, else by what brokers
+// answer to its appends.
 func (a *App) keepClock(ctx context.Context) {
-	against, ask := "kafka", func(ctx context.Context) (time.Time, error) {
-		return a.conns.Kafka.Time(ctx, a.o.Config.Topics.Control)
-	}
-	if a.conns.Store != nil {
-		against, ask = "database", a.conns.Store.Now
-	}
-	a.clock.Keep(ctx, ask, func(offset time.Duration) {
+	measured := func(against string, offset time.Duration) {
 		a.metrics.clockOffset.WithLabelValues(against).Set(offset.Seconds())
 		if offset.Abs() > clockWarnOffset {
 			a.o.Logger.Warn("the clock of this machine differs from the one by which orders are due: fix the time synchronisation", "of", against, "ahead", offset)
 		}
-	}, a.o.Logger)
+	}
+	if a.conns.Store != nil {
+		a.clock.Keep(ctx, a.conns.Store.Now, func(offset time.Duration) { measured("database", offset) }, a.o.Logger)
+		return
+	}
+	for retry.Sleep(ctx, acksInterval) {
+		measured("kafka", a.clock.Ahead())
+	}
 }
 
 // skewsInterval is the time between two reports of wrong clocks, and skewsLogged that between two lines of the log about one.

@@ -120,7 +120,7 @@ func (a *App) withPayment(method closeMethod, c config.PaymentService) (closeMet
 		return closeMethod{}, err
 	}
 	a.ready.hints.addFunc("payment provider", func() string { return whyFailing(checked) })
-	method.store, method.provider, a.provider = checked, provider, checked
+	method.store, method.provider = checked, provider
 	return method, nil
 }
 

@@ -122,20 +122,7 @@ func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
 	if s, ok := source.(*store.Store); ok {
 		o.Reader, o.SweepLog = s, s
 	}
-	if a.conns.Kafka != nil {
-		o.Record = a.recordSweep
-	}
 	return o, source, nil
-}
-
-// recordSweep appends a record to the control topic. The rows of the table sweeps remain if Kafka is away.
-func (a *App) recordSweep(ctx context.Context, s compensator.Report) error {
-	s.Holder = a.o.ProcessName([]Role{Compensator})
-	m, err := s.Encode()
-	if err == nil {
-		_, err = a.conns.Kafka.Append(ctx, a.o.Config.Topics.Control, 0, []wire.Message{m})
-	}
-	return err
 }
 
 // lockReason and turnsReason are the names of the lock and of the turns of the loop in /-/ready.

@@ -12,7 +12,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/pipeline"
@@ -71,40 +70,6 @@ func TestWaitReady_ReturnsWhenTheRolesRun(t *testing.T) {
 		err := app.WaitReady(t.Context())
 		expect.That(t, errors.Is(err, pipeline.ErrClosed) && says(err, "Run has returned"), "after Run and Close: %v", err)
 	})
-}
-
-// Console and status can tell a process that was killed from one that was stopped, and know the delays.
-func TestRun_AnnouncesTheProcessAndItsEnd(t *testing.T) {
-	for _, c := range []struct {
-		role   pipeline.Role
-		after  time.Duration
-		newest time.Duration // the age of its last record then, at most
-	}{
-		{pipeline.Relay, 65 * time.Minute, 45 * time.Minute},
-		{pipeline.Compensator, 5 * time.Minute, time.Minute}, // it is a member of no group
-		{pipeline.Outbox, 5 * time.Minute, time.Minute},
-	} {
-		inBubble(t, func(t *testing.T, servers *pipelinetest.Servers, app *pipeline.App) {
-			reader := must.Get(servers.Connect("reader"))(t)
-			defer reader.Close()
-			announcements := control.New(reader.Kafka, "order-close-control")
-			announced := func() control.Process {
-				state, err := announcements.Read(t.Context(), time.Now())
-				must.That(t, err == nil && len(state.Processes) == 1, "%+v, %v", state.Processes, err)
-				return state.Processes[0]
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := start(ctx, app, c.role)
-			time.Sleep(c.after + 5*time.Second) // between two announcements: one in flight may be appended behind the last one
-			p := announced()
-			if p.Ended || !strings.HasPrefix(p.Name, string(c.role)+"@") || time.Since(p.Announced) > c.newest || time.Since(p.Started) < c.after-time.Minute {
-				t.Errorf("after %v: %+v", c.after, p)
-			}
-			cancel()
-			must.Do(t, <-ended)
-			expect.That(t, announced().Ended, "the process has not ended after Run")
-		})
-	}
 }
 
 func TestWaitReady_SaysWhatTheAppWaitsFor(t *testing.T) {

@@ -125,7 +125,6 @@ func (a *App) buildCloser() (part, error) {
 		return part{}, err
 	}
 	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
-	a.lowestLimitSince = cl.LowestLimitSince
 	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }
 

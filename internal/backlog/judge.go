@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// FrozenAfter is how overdue a record must be for its owner to count as frozen. A rebalance ends sooner.
-const FrozenAfter = 10 * time.Second
+// StuckAfter is how overdue a record must be for its owner to count as stuck. A rebalance ends sooner.
+const StuckAfter = 10 * time.Second
 
 // OverdueLimit is how overdue a record may be before a person must act. A crash of the owner causes less.
 const OverdueLimit = 30 * time.Second
@@ -93,11 +92,11 @@ func (t TopicStatus) FarthestDue(now time.Time) (seconds float64) {
 	return seconds
 }
 
-// Follow sets how fast the backlogs shrink, and which processes are frozen, by a status that was read at
-// most a minute before. It also sets when processes were last seen in a group, by any earlier status.
+// Follow sets how fast the backlogs shrink, what the members move, and which of them are stuck, by a status that was read at most a minute
+// before.
 func (r Status) Follow(before Status) {
 	took := r.At.Sub(before.At)
-	moves, stands := map[string]bool{}, map[string]bool{} // whether positions of an owner do, by its client id
+	moved, stands := map[string]float64{}, map[string]bool{} // how many records a second, and whether an overdue one stands, by the owner
 	for _, t := range r.Topics {
 		i := slices.IndexFunc(before.Topics, func(b TopicStatus) bool { return b.Topic == t.Topic && len(b.Partitions) == len(t.Partitions) })
 		if i < 0 || took <= 0 || took > time.Minute {
@@ -114,25 +113,19 @@ func (r Status) Follow(before Status) {
 				p.CatchUp = left * took.Seconds() / shrinks
 			}
 		}
-		// If no position of the close topic moves, then closing has stopped, and not one closer.
-		one := !t.Closes || slices.ContainsFunc(t.Partitions, func(p PartitionStatus) bool { return p.PerSecond > 0 }) //mutant:all-closers-frozen
+		// If no position of a topic moves, then all of its members are stuck, or none of them is.
+		one := slices.ContainsFunc(t.Partitions, func(p PartitionStatus) bool { return p.PerSecond > 0 }) //mutant:all-members-stuck
 		for n, p := range t.Partitions {
 			if was := before.Topics[i].Partitions[n].Owner; p.Owner != nil && was != nil && p.Owner.ID == was.ID {
-				name := p.Owner.ClientID
-				moves[name] = moves[name] || p.PerSecond > 0
-				stands[name] = stands[name] || one && p.Overdue >= FrozenAfter.Seconds()
+				name := MemberName(p.Owner)
+				moved[name] += p.PerSecond
+				stands[name] = stands[name] || one && p.Overdue >= StuckAfter.Seconds()
 			}
 		}
 	}
-	for i := range r.Processes {
-		for _, was := range before.Processes { // its membership is newer than its announcement
-			if p := &r.Processes[i]; was.Name == p.Name && was.Seen.After(p.Seen) {
-				p.Seen = was.Seen
-			}
-		}
-		if p := &r.Processes[i]; p.State == control.Present && stands[p.Name] && !moves[p.Name] {
-			p.State = control.Frozen
-		}
+	for i := range r.Members {
+		m := &r.Members[i]
+		m.PerSecond, m.Stuck = moved[m.Name], stands[m.Name] && moved[m.Name] == 0
 	}
 }
 
@@ -222,14 +215,16 @@ func MemberName(m *kafka.Member) string {
 // NamesHost reports whether the client id of a member names its host, as that of each process of orderclose does.
 func NamesHost(m *kafka.Member) bool { return strings.Contains(m.ClientID, "@") }
 
-// Present counts the processes that are present. Frozen ones are not.
-func (r Status) Present() (n int) {
-	for _, p := range r.Processes {
-		if p.State == control.Present {
-			n++
+// Worst returns the most overdue partition of the member in r, and its topic.
+func (m Member) Worst(r Status) (worst PartitionStatus, where TopicStatus) {
+	for _, t := range r.Topics {
+		for _, p := range t.Partitions {
+			if p.Owner != nil && MemberName(p.Owner) == m.Name && p.Overdue > worst.Overdue {
+				worst, where = p, t
+			}
 		}
 	}
-	return n
+	return worst, where
 }
 
 // FirstProblem counts the topics and partitions with a problem, and describes the first.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/store"
@@ -33,9 +33,11 @@ type OverdueOrders struct {
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
 	// Failure is why the oldest order cannot be closed; nil: that is not known.
-	Failure  *control.Failure `json:"failure,omitempty"`
-	OldestID string           `json:"oldest_id,omitempty"` // of the order that was due at Oldest
-	Pays     bool             `json:"-"`                   // the payment provider is asked before a close
+	Failure  *compensator.Failure `json:"failure,omitempty"`
+	OldestID string               `json:"oldest_id,omitempty"` // of the order that was due at Oldest
+	// Closable says that a trial close of the oldest order has found nothing that keeps it open.
+	Closable bool `json:"closable,omitempty"`
+	Pays     bool `json:"-"` // the payment provider is asked before a close
 }
 
 // OverdueList has the orders that Count counts.

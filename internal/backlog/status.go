@@ -7,13 +7,14 @@ package backlog
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/topics"
@@ -35,10 +36,19 @@ type TopicGroup struct {
 type Status struct {
 	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue is computed with
 	Topics []TopicStatus `json:"topics"`
-	// Processes run, or should run. Pipeline.Status sets it.
-	Processes []control.Process `json:"processes,omitempty"`
-	// Expected is how many processes should run; 0: unknown, because a group or the announcements could not be read.
-	Expected int `json:"expected_processes,omitempty"`
+	// Members are those of the groups, by name.
+	Members []Member `json:"members,omitempty"`
+}
+
+// Member is a process in the groups of some topics, as Kafka reports it.
+type Member struct {
+	Name       string           `json:"process"` // role@host:pid:port, or the client id of another program and the host
+	Host       string           `json:"host"`    // from which it is connected, as the brokers see it
+	Partitions map[string][]int `json:"partitions"`
+	// PerSecond is how many records a second were settled in its partitions between two looks, and Stuck says that some of them have overdue
+	// records and none of them moves, while others move theirs. Follow sets them.
+	PerSecond float64 `json:"per_second,omitempty"`
+	Stuck     bool    `json:"stuck,omitempty"`
 }
 
 // TopicStatus is the state of a topic and its group.
@@ -52,8 +62,8 @@ type TopicStatus struct {
 	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
-	Closes    bool     `json:"-"` // closers read it
-	ClientIDs []string `json:"-"` // of the members
+	Closes  bool           `json:"-"` // closers read it
+	InGroup []kafka.Member `json:"-"`
 }
 
 // PartitionStatus is the state of a partition.
@@ -136,7 +146,25 @@ func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() t
 			t.Waiting += p.Waiting
 		}
 	}
+	r.Members = members(r.Topics)
 	return r
+}
+
+// members returns the processes in the groups of the topics, by name. It is a pure function.
+func members(topics []TopicStatus) []Member {
+	byName := map[string]Member{}
+	for _, t := range topics {
+		for _, in := range t.InGroup {
+			name := MemberName(&in)
+			m, known := byName[name]
+			if !known {
+				m = Member{Name: name, Host: in.Host, Partitions: map[string][]int{}}
+				byName[name] = m
+			}
+			m.Partitions[t.Topic] = append(m.Partitions[t.Topic], in.Partitions...)
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // each calls f with 0 to n-1, partitionsAtOnce at a time, and returns when all calls have returned.
@@ -167,10 +195,7 @@ func inspectTopic(ctx context.Context, log Log, target TopicGroup) (TopicStatus,
 		t.Problem = err.Error()
 		return t, nil, group
 	}
-	t.State, t.Members = group.State, len(group.Members)
-	for _, m := range group.Members {
-		t.ClientIDs = append(t.ClientIDs, m.ClientID)
-	}
+	t.State, t.Members, t.InGroup = group.State, len(group.Members), group.Members
 	t.Partitions = make([]PartitionStatus, n)
 	return t, commits, group
 }

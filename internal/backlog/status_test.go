@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/pausing"
@@ -364,7 +363,7 @@ func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 	})
 }
 
-func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
+func TestFollow_SaysWhichMembersAreStuck(t *testing.T) {
 	part := func(owner, id string, waiting int64, overdue float64) PartitionStatus {
 		return PartitionStatus{End: 100, Waiting: waiting, Overdue: overdue, Owner: &kafka.Member{ID: id, ClientID: owner}}
 	}
@@ -372,26 +371,33 @@ func TestFollow_SaysWhichProcessesAreFrozen(t *testing.T) {
 	b := func(waiting int64) PartitionStatus { return part("b@h:2", "m2", waiting, 0) }
 	ownerless := PartitionStatus{End: 100, Waiting: 50, Overdue: 20}
 	for what, c := range map[string]struct {
-		close         bool
 		before, after []PartitionStatus
-		want          control.ProcessState
+		stuck         bool
 	}{
-		"its position stands":           {false, []PartitionStatus{a(50, 9), b(0)}, []PartitionStatus{a(50, 10), b(0)}, control.Frozen},
-		"nothing is overdue by 10 s":    {false, []PartitionStatus{a(50, 8)}, []PartitionStatus{a(50, 9.9)}, control.Present},
-		"its position moves":            {false, []PartitionStatus{a(50, 20)}, []PartitionStatus{a(49, 21)}, control.Present},
-		"another position of it moves":  {false, []PartitionStatus{a(50, 20), a(50, 20)}, []PartitionStatus{a(50, 21), a(49, 21)}, control.Present},
-		"it has just got the partition": {false, []PartitionStatus{part("b@h:2", "m2", 50, 20)}, []PartitionStatus{a(50, 21)}, control.Present},
-		"nobody had the partition":      {false, []PartitionStatus{ownerless}, []PartitionStatus{a(50, 21)}, control.Present},
-		"nobody has the partition":      {false, []PartitionStatus{a(50, 20)}, []PartitionStatus{ownerless}, control.Present},
-		"another closer goes on":        {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(40)}, control.Frozen},
-		"no order is closed":            {true, []PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(50)}, control.Present},
+		"its position stands":           {[]PartitionStatus{a(50, 9), b(50)}, []PartitionStatus{a(50, 10), b(40)}, true},
+		"nothing is overdue by 10 s":    {[]PartitionStatus{a(50, 8), b(50)}, []PartitionStatus{a(50, 9.9), b(40)}, false},
+		"its position moves":            {[]PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(49, 21), b(40)}, false},
+		"another position of it moves":  {[]PartitionStatus{a(50, 20), a(50, 20)}, []PartitionStatus{a(50, 21), a(49, 21)}, false},
+		"it has just got the partition": {[]PartitionStatus{part("b@h:2", "m2", 50, 20), b(50)}, []PartitionStatus{a(50, 21), b(40)}, false},
+		"nobody had the partition":      {[]PartitionStatus{ownerless, b(50)}, []PartitionStatus{a(50, 21), b(40)}, false},
+		"nobody has the partition":      {[]PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{ownerless, b(40)}, false},
+		"nobody moves":                  {[]PartitionStatus{a(50, 20), b(50)}, []PartitionStatus{a(50, 21), b(50)}, false},
 	} {
-		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{Closes: c.close, Partitions: c.after}},
-			Processes: []control.Process{{Announcement: control.Announcement{Name: "a@h:1"}, State: control.Present},
-				{Announcement: control.Announcement{Name: "b@h:2"}, State: control.Present}}}
-		r.Follow(Status{At: noon, Topics: []TopicStatus{{Closes: c.close, Partitions: c.before}}})
-		expect.That(t, r.Processes[0].State == c.want && r.Processes[1].State == control.Present, "%s: %+v, want %s", what, r.Processes, c.want)
+		r := Status{At: noon.Add(time.Second), Topics: []TopicStatus{{Partitions: c.after}}, Members: []Member{{Name: "a@h:1"}, {Name: "b@h:2"}}}
+		r.Follow(Status{At: noon, Topics: []TopicStatus{{Partitions: c.before}}})
+		expect.That(t, r.Members[0].Stuck == c.stuck && !r.Members[1].Stuck, "%s: %+v, want %v", what, r.Members, c.stuck)
 	}
+}
+
+// A relay is a member of the group of each delay topic. Other programs have no host in their client id.
+func TestMembers_OneForEachProcess(t *testing.T) {
+	relay := func(partitions ...int) kafka.Member {
+		return kafka.Member{ClientID: "relay@h:1:9464", Host: "/10.0.0.8", Partitions: partitions}
+	}
+	got := members([]TopicStatus{{Topic: "delay_5m", InGroup: []kafka.Member{relay(0, 1)}}, {Topic: "delay_30m", InGroup: []kafka.Member{relay(2)}},
+		{Topic: "order-close", InGroup: []kafka.Member{{ClientID: "console-consumer", Host: "/10.0.0.9"}}}})
+	expect.Same(t, got, []Member{{Name: "console-consumer@/10.0.0.9", Host: "/10.0.0.9", Partitions: map[string][]int{"order-close": nil}},
+		{Name: "relay@h:1:9464", Host: "/10.0.0.8", Partitions: map[string][]int{"delay_5m": {0, 1}, "delay_30m": {2}}}}, "members")
 }
 
 func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
@@ -400,22 +406,6 @@ func TestWorst_PrefersWhatDoesNotCatchUp(t *testing.T) {
 	for n, want := range []int{0, 0, 1, 2, 2, 2} {
 		worst, found := Status{Topics: []TopicStatus{{Partitions: all[:n]}}}.Worst(OverdueLimit)
 		expect.That(t, found == (n > 0) && worst.Partition.Partition == want && worst.Count == n, "of %d: %+v", n, worst)
-	}
-}
-
-// The console polls: it knows until when a process was a member.
-func TestFollow_KeepsWhenAProcessWasLastSeen(t *testing.T) {
-	seen := func(state control.ProcessState, at time.Time) Status {
-		return Status{At: at, Processes: []control.Process{{Announcement: control.Announcement{Name: "relay@h:1"}, State: state, Announced: noon, Seen: at}}}
-	}
-	r := seen(control.Gone, noon)
-	r.Follow(seen(control.Present, noon.Add(time.Minute)))
-	p := r.Processes[0]
-	expect.That(t, p.Seen.Equal(noon.Add(time.Minute)) && r.Present() == 0, "%+v", p)
-	r = seen(control.Present, noon.Add(time.Hour))
-	r.Follow(seen(control.Present, noon))
-	if p := r.Processes[0]; !p.Seen.Equal(noon.Add(time.Hour)) || r.Present() != 1 {
-		t.Errorf("%+v", p)
 	}
 }
 

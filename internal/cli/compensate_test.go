@@ -9,12 +9,9 @@ import (
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/ops"
 	hours "github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
-	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestHours_LastDay(t *testing.T) {
@@ -27,24 +24,6 @@ func TestHours_LastDay(t *testing.T) {
 	const want = "21 missed, 1000 after a pause, 180 after a failure, 4 not closed at the first try; 1 compensation did not finish"
 	expect.Equal(t, h.LastDay(at.Add(time.Minute)).String(), want, "the last day")
 	expect.That(t, ops.Hours{}.LastDay(at) == nil, "nothing is known")
-}
-
-// Without a database status shows the compensations that have records in the control topic, but no passes by hand.
-func TestBroker_StatusShowsTheCompensationsOfADay(t *testing.T) {
-	r := newRig(t)
-	r.cli("topics", "apply")
-	for why, missed := range map[control.SweepReason]int{control.SweepPeriod: 3, control.SweepOnce: 4} {
-		s := control.Sweep{StartedAt: time.Now(), Why: why, Missed: missed, TookMillis: 12}
-		r.append(r.cfg.Topics.Control, must.Get(s.Encode())(t), wire.Message{Value: []byte(`{"probe":1}`)})
-	}
-	out, stderr, _ := r.cli("status")
-	expect.That(t, strings.Contains(out, "compensations of the last 24 hours: 3 missed, "), "%s%s", out, stderr)
-}
-
-// append appends messages to the first partition of a topic.
-func (r *rig) append(topic string, messages ...wire.Message) {
-	r.t.Helper()
-	must.Get(r.kafka.Append(r.t.Context(), topic, 0, messages))(r.t)
 }
 
 func TestCompensate_Table(t *testing.T) {

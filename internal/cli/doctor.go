@@ -13,10 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/health"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -32,9 +30,9 @@ func newDoctor(c *common) *cobra.Command {
 		Use:   "doctor [--try-close]",
 		Short: "Check an installation: what status says, and what its servers and tables must be like",
 		Long: `Show what orderclose status says about the pipeline as a whole, and check what does not
-change while it runs: that brokers accept long commits, the clock of Kafka, that the tables
-of the orders fit the mapping, that their times are probable, and that the user of the
-database may write what a close writes.
+change while it runs: that brokers accept long commits, that the tables of the orders fit
+the mapping, that their times are probable, and that the user of the database may write
+what a close writes.
 
 With --try-close also close one unpaid order that no other transaction locks, in a
 transaction that is always rolled back, and print what would have changed.
@@ -145,7 +143,6 @@ func (s *session) checksOfKafka(v health.Verdict) []check {
 	}
 	return []check{
 		{"commits", fmt.Sprintf("set offset.metadata.max.bytes to %d or more on every broker", wire.MaxCommitBytes), s.checkCommits},
-		{"clock of Kafka", "fix the time synchronisation, or the access to the control topic; orders do not close early, but may be late", s.checkClock},
 	}
 }
 
@@ -158,23 +155,6 @@ func (s *session) checkCommits(ctx context.Context) (well string, err error) {
 	}
 	return "the brokers accept the longest", exitIf(limit < wire.MaxCommitBytes, Findings,
 		"a broker limits the metadata of a commit to %d bytes, and refuses longer commits of relays and closers again and again", limit)
-}
-
-// checkClock compares the clocks of this machine and of Kafka, by a record to the control topic.
-func (s *session) checkClock(ctx context.Context) (well string, err error) {
-	offset, err := clock.Offset(ctx, func(ctx context.Context) (time.Time, error) { return s.Kafka.Time(ctx, s.cfg.Topics.Control) })
-	switch {
-	case errors.Is(err, kafka.ErrNoAppendTime):
-		return "", &skip{fmt.Errorf("%w. Release times then follow the clocks of those who append: synchronise all of them", err)}
-	case err != nil:
-		return "", fmt.Errorf("the control topic does not answer: %w", err)
-	}
-	return clockDiffers(offset)
-}
-
-func clockDiffers(offset time.Duration) (well string, err error) {
-	text := fmt.Sprintf("differs by %v", offset.Round(time.Millisecond))
-	return text, exitIf(offset.Abs() > ops.ClockSkewWarning, Findings, "%s", text)
 }
 
 // checksOfDatabase returns the checks of the database. Those behind the first ones, as many as needed, need these.

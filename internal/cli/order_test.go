@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -106,10 +106,6 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	look("it cannot be closed")
 	s.Kafka = r.kafka
 	look("it cannot be closed")
-	m := must.Get(control.Sweep{StartedAt: time.Now(), Failed: 1, Failures: []control.Failure{{OrderID: "other"},
-		{OrderID: "stuck", Error: "locked: a row", Times: 5, Since: due}}}.Encode())(t)
-	must.Get(r.kafka.Append(t.Context(), r.cfg.Topics.Control, 0, []wire.Message{m}))(t)
-	look("compensators have failed to close it 5 times since " + text.Stamp(due.UTC().Truncate(time.Millisecond)))
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
@@ -249,7 +245,7 @@ func TestDoubt_ValuesOfSomebodyElse(t *testing.T) {
 
 // The only orders of a quiet hour may be those that cannot be closed. Their cause comes before a doubt about the mapping.
 func TestOrderCounts_AnOrderThatCannotBeClosedIsNamed(t *testing.T) {
-	failure := &control.Failure{OrderID: "order-1", Error: "stock_row_missing: SKU \"17\" has no row in table stock"}
+	failure := &compensator.Failure{OrderID: "order-1", Error: "stock_row_missing: SKU \"17\" has no row in table stock"}
 	what, fix := doubt(store.OrderCounts{At: at, From: 1, Overdue: 1}, 5*time.Second, failure, config.Default())
 	expect.That(t, strings.HasPrefix(what, "1 unpaid orders are overdue, and none is due in the future: order order-1 cannot be closed: stock_row_missing: ") &&
 		strings.HasPrefix(fix, "orderclose runbook an-order-cannot-be-closed; or "), "%s; %s", what, fix)

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/backlog"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/propose"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -64,11 +63,12 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		c.readExceptions(ctx, s)
 	}
 	if c.Doubt == "" {
-		var overdue backlog.OverdueOrders
+		var failure *compensator.Failure
 		if found.Overdue > 0 && found.Waiting == 0 {
-			overdue, _ = s.pipeline().OverdueExplained(ctx) // without it the doubt says less
+			overdue, _ := s.pipeline().OverdueExplained(ctx) // without it the doubt says less
+			failure = overdue.Failure
 		}
-		c.Doubt, c.Fix = doubt(found, s.grace(), overdue.Failure, s.cfg)
+		c.Doubt, c.Fix = doubt(found, s.grace(), failure, s.cfg)
 	}
 	c.wrong = c.wrong || c.Doubt != "" && s.hasClosedNothing(ctx)
 	return c, nil
@@ -180,7 +180,7 @@ func moreThan(n int64) string {
 
 // doubt says what is improbable about the due times of orders, and what to do. An order that has been due for less than grace is no
 // doubt. failure is why the oldest overdue order cannot be closed; nil: that is not known. Pure.
-func doubt(c store.OrderCounts, grace time.Duration, failure *control.Failure, cfg *config.Config) (what, fix string) {
+func doubt(c store.OrderCounts, grace time.Duration, failure *compensator.Failure, cfg *config.Config) (what, fix string) {
 	longest := cfg.Delays.Longest()
 	ahead := c.Farthest.Sub(c.At)
 	switch {

@@ -52,7 +52,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/httpcall"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -354,11 +353,7 @@ func (s *session) ownStore() bool {
 
 // pipeline returns the pipeline of the session, for what commands share with the console.
 func (s *session) pipeline() ops.Pipeline {
-	p := ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, OwnStore: s.ownStore()}
-	if s.Kafka != nil {
-		p.Control = control.New(s.Kafka, s.cfg.Topics.Control)
-	}
-	return p
+	return ops.Pipeline{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, OwnStore: s.ownStore()}
 }
 
 // options returns the options of a pipeline with the clients of the session.

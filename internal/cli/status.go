@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,7 +170,7 @@ func printStatus(w io.Writer, r backlog.Status, all bool) {
 		text.Stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\thead due\toverdue\tcommitted\towner")
 	hidden := 0
-	defer printProcesses(w, r)
+	defer printMembers(w, r.Members)
 	var notes []string // printed below the table, to keep its columns aligned
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
@@ -200,15 +203,20 @@ func printStatus(w io.Writer, r backlog.Status, all bool) {
 	}
 }
 
-func printProcesses(w io.Writer, r backlog.Status) {
-	if len(r.Processes) > 0 {
-		fmt.Fprintln(w, "\nprocess\tversion\tlast seen\tstate")
+func printMembers(w io.Writer, all []backlog.Member) {
+	if len(all) > 0 {
+		fmt.Fprintln(w, "\nmember\thost\tpartitions\trecords a second\tstate")
 	}
-	for _, p := range r.Processes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", line(p.Name), cmp.Or(line(p.Version), "-"), timeOrDash(p.Seen), p.State)
-	}
-	if r.Expected > 0 {
-		fmt.Fprintf(w, "%s expected, %d present\n", text.Counted(r.Expected, "process", "processes"), r.Present())
+	for _, m := range all {
+		var has []string
+		for _, topic := range slices.Sorted(maps.Keys(m.Partitions)) {
+			has = append(has, fmt.Sprintf("%s %d", topic, len(m.Partitions[topic])))
+		}
+		state := "-"
+		if m.Stuck {
+			state = "stuck"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%s\n", line(m.Name), line(m.Host), line(strings.Join(has, ", ")), math.Ceil(m.PerSecond), state)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
@@ -43,11 +42,11 @@ func sample() backlog.Status {
 
 func TestStatus_Table(t *testing.T) {
 	golden(t, "status", func(w io.Writer) { printStatus(w, sample(), false) })
-	golden(t, "status_processes", func(w io.Writer) {
-		printProcesses(w, backlog.Status{Expected: 2, Processes: []control.Process{
-			{Announcement: control.Announcement{Name: "closer@h:1:9464", Version: "v1.2.0"}, State: control.Present, Seen: at},
-			{Announcement: control.Announcement{Name: "relay@h:2:9465"}, State: control.Gone, Seen: at.Add(-time.Minute)},
-		}})
+	golden(t, "status_members", func(w io.Writer) {
+		printMembers(w, []backlog.Member{
+			{Name: "closer@h:1:9464", Host: "/10.0.0.8", Partitions: map[string][]int{"order-close": {0, 1, 2}}, PerSecond: 41.2},
+			{Name: "relay@h:2:9465", Host: "/10.0.0.9", Partitions: map[string][]int{"delay_5m": {0, 1}, "delay_30m": nil}, Stuck: true},
+		})
 	})
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
@@ -55,7 +54,7 @@ func TestStatus_Table(t *testing.T) {
 func TestStatus_PrintsTheFirstCommandsOfEachProblem(t *testing.T) {
 	v := health.Verdict{State: health.ActNow, Problems: []health.Problem{
 		{Kind: health.KafkaAway, Severity: health.Urgent, Detail: "no answer", Runbook: "kafka-is-down"},
-		{Kind: health.ProcessGone, Severity: health.Healed, Count: 2, Runbook: "a-process-does-not-answer"},
+		{Kind: health.MemberStuck, Severity: health.Healed, Count: 2, Runbook: "a-process-does-not-answer"},
 	}}
 	golden(t, "status_verdict", func(w io.Writer) { printVerdict(w, v) })
 	var out strings.Builder

@@ -1,8 +1,9 @@
 // Package clock knows the time by which orders are due: that of the database, or of the brokers for a process without a database.
 //
-// Make a Clock with New, and ask it for the time. A process that releases or schedules records also runs Keep, which measures the
-// other clock until its context ends. The time is that of this machine's monotonic clock plus the last offset, so nothing happens
-// early when somebody sets the clock of the machine. Before the first measurement it is the time of this machine.
+// Make a Clock with New, and ask it for the time. A process that releases or schedules records learns the other clock by Keep, which asks
+// the database until its context ends, or without a database by Acked, from the answers of brokers to what it appends. The time is that of
+// this machine's monotonic clock plus the last offset, so nothing happens early when somebody sets the clock of the machine. Before the
+// first measurement it is the time of this machine.
 //
 // Skews (skew.go) finds those who create orders by a wrong clock.
 //
@@ -13,6 +14,7 @@ package clock
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +32,9 @@ const (
 	// questions is how often a measurement asks, until an answer took less than quickAnswer. The fastest answer counts.
 	questions   = 3
 	quickAnswer = 10 * time.Millisecond
+	// keepBroker is how long what the answers of a broker say of its clock counts. A clock that is synchronised at all drifts by less than
+	// 60 ms in that time.
+	keepBroker = 10 * time.Minute
 )
 
 // Clock is the time by which orders are due. Make it with New. It is safe for concurrent use.
@@ -37,6 +42,15 @@ type Clock struct {
 	now    func() time.Time
 	began  time.Time
 	offset atomic.Int64 // of the other clock from steady, a time.Duration
+
+	mu      sync.Mutex
+	brokers map[string]broker // whose answers were told to Acked, by address
+}
+
+// broker is what the answers of a broker say of its clock.
+type broker struct {
+	bounds      bounds
+	began, last time.Time // the first and the last of these answers, by steady
 }
 
 // New returns a Clock that has measured nothing. now is the clock of this machine; nil: time.Now.
@@ -44,7 +58,7 @@ func New(now func() time.Time) *Clock {
 	if now == nil {
 		now = time.Now
 	}
-	return &Clock{now: now, began: now()}
+	return &Clock{now: now, began: now(), brokers: map[string]broker{}}
 }
 
 // Now returns the time of this machine. It measures how long something waits in memory.
@@ -81,6 +95,33 @@ func Offset(ctx context.Context, ask func(context.Context) (time.Time, error)) (
 	return measure(ctx, time.Now, ask)
 }
 
+// Acked learns the clock of a broker that has just acknowledged an append: it appended at the time at by its own clock, and the request took so long.
+// Each answer bounds the offset of that clock from both sides. The least of all brokers counts.
+func (c *Clock) Acked(address string, at time.Time, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.steady()
+	heard := broker{bounds: boundsOf(now.Add(-took), now, at), began: now, last: now}
+	if known, is := c.brokers[address]; is && now.Sub(known.began) < keepBroker {
+		if both := known.bounds.and(heard.bounds); both.least <= both.most { // otherwise somebody has set one of the clocks
+			heard.bounds, heard.began = both, known.began
+		}
+	}
+	c.brokers[address] = heard
+	least := heard.bounds.believed()
+	for other, known := range c.brokers {
+		if now.Sub(known.last) >= keepBroker {
+			delete(c.brokers, other)
+			continue
+		}
+		least = min(least, known.bounds.believed())
+	}
+	c.offset.Store(int64(least))
+}
+
+// Ahead returns by how much the other clock is ahead of that of this machine; 0 before the first measurement.
+func (c *Clock) Ahead() time.Duration { return c.Time().Sub(c.now().Round(0)) }
+
 // measure returns by how much the clock that ask reads, in milliseconds or finer, is ahead of now, by the fastest answer: 0 if that
 // explains it, and else the least possible offset. A clock that is believed to be slower than it is makes nothing early.
 func measure(ctx context.Context, now func() time.Time, ask func(context.Context) (time.Time, error)) (offset time.Duration, err error) {
@@ -96,7 +137,7 @@ func measure(ctx context.Context, now func() time.Time, ask func(context.Context
 			continue
 		}
 		if trip := answered.Sub(sent); fastest < 0 || trip < fastest {
-			fastest, offset = trip, believed(sent, answered, at)
+			fastest, offset = trip, boundsOf(sent, answered, at).believed()
 		}
 	}
 	if fastest >= 0 {
@@ -105,12 +146,24 @@ func measure(ctx context.Context, now func() time.Time, ask func(context.Context
 	return offset, err
 }
 
-// believed returns the offset of a clock. The question was sent and answered at the given times. Between them the clock showed at, cut to
-// whole milliseconds.
-func believed(sent, answered, at time.Time) time.Duration {
-	least, most := at.Sub(answered), at.Add(time.Millisecond).Sub(sent)
-	if least <= 0 && most >= 0 {
+// bounds are the least and the largest offset that a clock can have.
+type bounds struct{ least, most time.Duration }
+
+// boundsOf returns the bounds of the offset of a clock. The question was sent and answered at the given times. Between them the clock
+// showed at, cut to whole milliseconds.
+func boundsOf(sent, answered, at time.Time) bounds {
+	return bounds{at.Sub(answered), at.Add(time.Millisecond).Sub(sent)}
+}
+
+// and returns the bounds that hold if both do.
+func (b bounds) and(other bounds) bounds {
+	return bounds{max(b.least, other.least), min(b.most, other.most)}
+}
+
+// believed returns the offset that counts: 0 if the bounds allow it, and else the least one.
+func (b bounds) believed() time.Duration {
+	if b.least <= 0 && b.most >= 0 {
 		return 0
 	}
-	return least //mutant:earliest-offset-believed
+	return b.least //mutant:earliest-offset-believed
 }

@@ -23,7 +23,7 @@ func TestBelieved_IsNeverAheadOfTheOtherClock(t *testing.T) {
 		there := time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "there"))
 		back := time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "back"))
 		at := sent.Add(there + truth).Truncate(time.Millisecond)
-		got := believed(sent, sent.Add(there+back), at)
+		got := boundsOf(sent, sent.Add(there+back), at).believed()
 		switch {
 		case got == 0 && truth.Abs() <= there+back+time.Millisecond:
 		case got > truth:
@@ -31,6 +31,40 @@ func TestBelieved_IsNeverAheadOfTheOtherClock(t *testing.T) {
 		case got < truth-there-back-time.Millisecond:
 			t.Fatalf("offset %v, and the true offset is %v, with a round trip of %v", got, truth, there+back)
 		}
+	})
+}
+
+// Two brokers' clocks differ, and their answers take up to a second. The least of both counts, as exactly as the fastest of its answers shows it.
+func TestAcked_TheLeastClockCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil)
+		ack := func(address string, ahead, there, back time.Duration) {
+			time.Sleep(there)
+			at := time.Now().Add(ahead)
+			time.Sleep(back)
+			c.Acked(address, at, there+back)
+		}
+		offset := func(want time.Duration, what string) {
+			t.Helper()
+			expect.Equal(t, c.Ahead(), want, "the offset %s", what)
+		}
+		offset(0, "before the first answer")
+		ack("a:9092", time.Hour, 0, time.Second)
+		offset(time.Hour-time.Second, "after a slow answer")
+		ack("a:9092", time.Hour, 0, time.Millisecond)
+		offset(time.Hour-time.Millisecond, "after a fast one")
+		ack("a:9092", time.Hour, time.Second, time.Second)
+		offset(time.Hour-time.Millisecond, "after a slow one again")
+		ack("b:9092", time.Minute, time.Millisecond, 0)
+		offset(time.Minute, "of another broker")
+		ack("a:9092", -time.Hour, 0, 0)
+		offset(-time.Hour, "after somebody has set a broker's clock")
+		ack("a:9092", 20*time.Millisecond, 30*time.Millisecond, 30*time.Millisecond)
+		offset(0, "within the error of its measurement")
+		time.Sleep(keepBroker)
+		offset(0, "after ten minutes of silence")
+		ack("b:9092", 2*time.Minute, 0, 0)
+		offset(2*time.Minute, "of the only broker that was heard in the last ten minutes")
 	})
 }
 

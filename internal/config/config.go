@@ -51,7 +51,6 @@ type Topics struct {
 	Close      string // due orders
 	DeadLetter string // records that cannot be handled
 	Events     string // events about orders, for any consumer
-	Control    string // messages between the parts of the pipeline
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
@@ -73,7 +72,7 @@ func (c *Config) FlushMessages(topic string) int {
 	switch {
 	case c.Sync == SyncAlways, only && c.Closer.Kind == KindHTTP: //mutant:service-close-lost
 		return 1
-	case !only, topic == c.Topics.Control:
+	case !only:
 		return 0
 	case topic == c.Topics.Close:
 		return 1000
@@ -280,7 +279,7 @@ func (s *settings) topics() Topics {
 
 // all returns every name but the prefix.
 func (t *Topics) all() []*string {
-	return []*string{&t.Close, &t.DeadLetter, &t.Control, &t.Events, &t.Delay}
+	return []*string{&t.Close, &t.DeadLetter, &t.Events, &t.Delay}
 }
 
 // WithPrefix returns the names with another prefix.
@@ -300,7 +299,6 @@ func defaults() *settings {
 			Close:      "order-close",
 			DeadLetter: "order-close-dead-letter",
 			Events:     "order-events",
-			Control:    "order-close-control",
 			Delay:      "delay_" + placeholder,
 		},
 		Delays: orderclose.Delays{

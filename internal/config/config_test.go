@@ -40,7 +40,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
 		Topics: config.Topics{Close: "order-close", DeadLetter: "order-close-dead-letter", Events: "order-events",
-			Control: "order-close-control", Delay: "delay_{bucket}"},
+			Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
 		Kafka:       config.Kafka{SessionTimeout: 30 * time.Second},
@@ -103,7 +103,7 @@ sync: never
 		Buckets:  orderclose.Buckets{{Topic: "eu.delay_1.5s", Length: 1500 * time.Millisecond}, {Topic: "eu.delay_24h", Length: 24 * time.Hour}},
 		Topics: config.Topics{
 			Prefix: "eu.", Close: "eu.order-close", DeadLetter: "eu.order-close-dead-letter", Events: "eu.order-events",
-			Control: "eu.order-close-control", Delay: "eu.delay_{bucket}",
+			Delay: "eu.delay_{bucket}",
 		},
 		Partitions:  3,
 		Replication: 2,
@@ -124,7 +124,7 @@ sync: never
 
 // Without the key sync, the only copy of a record is on disk where it waits, and nothing may be lost if perhaps no database has the orders.
 func TestFlushMessages_IsDecidedByTheFileAlone(t *testing.T) {
-	all, none, waiting := []int{1, 1, 1, 1, 1}, []int{0, 0, 0, 0, 0}, []int{1, 1, 1, 1000, 0}
+	all, none, waiting := []int{1, 1, 1, 1}, []int{0, 0, 0, 0}, []int{1, 1, 1, 1000}
 	const service = "closer: {http: {url: 'https://shop.example/close'}}\n"
 	for text, want := range map[string][]int{
 		"": waiting, "replication: 2\n": none, "replication: 3\n": none, service: all, "replication: 3\n" + service: none,
@@ -133,10 +133,10 @@ func TestFlushMessages_IsDecidedByTheFileAlone(t *testing.T) {
 	} {
 		c := parse(t, "buckets: [1m]\n"+text)
 		var got []int
-		for _, topic := range []string{c.Buckets[0].Topic, c.Topics.DeadLetter, c.Topics.Events, c.Topics.Close, c.Topics.Control} {
+		for _, topic := range []string{c.Buckets[0].Topic, c.Topics.DeadLetter, c.Topics.Events, c.Topics.Close} {
 			got = append(got, c.FlushMessages(topic))
 		}
-		expect.Same(t, got, want, "of bucket, dead letters, events, close and control topic with %q", text)
+		expect.Same(t, got, want, "of bucket, dead letters, events and close topic with %q", text)
 	}
 }
 

@@ -60,13 +60,13 @@ func count(data []byte) (n int) {
 
 func reliable(t *testing.T, c *config.Config) {
 	t.Helper()
-	names := map[string]bool{c.Topics.Close: true, c.Topics.DeadLetter: true, c.Topics.Events: true, c.Topics.Control: true}
+	names := map[string]bool{c.Topics.Close: true, c.Topics.DeadLetter: true, c.Topics.Events: true}
 	for _, b := range c.Buckets {
 		names[b.Topic] = true
 		expect.That(t, b.Length >= 1 && b.Length <= c.MaxDelay, "bucket %+v, maximum %v", b, c.MaxDelay)
 	}
 	sorted := slices.IsSortedFunc(c.Buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
-	expect.That(t, len(c.Buckets) != 0 && sorted && len(names) == len(c.Buckets)+4, "buckets %+v, topics %+v", c.Buckets, c.Topics)
+	expect.That(t, len(c.Buckets) != 0 && sorted && len(names) == len(c.Buckets)+3, "buckets %+v, topics %+v", c.Buckets, c.Topics)
 	for _, delay := range c.Delays.ByCategory {
 		expect.That(t, delay > 0 && delay <= c.MaxDelay, "delays %+v, maximum %v", c.Delays, c.MaxDelay)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -151,17 +150,6 @@ func TestWire_TheEventOfAPaidOrderEqualsTheEncodedEvent(t *testing.T) {
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
 		t.Errorf("a reader of closes gets %v", err)
 	}
-}
-
-func TestWire_TheRecordOfASweepEqualsTheCode(t *testing.T) {
-	started := time.Date(2026, 3, 1, 13, 0, 17, 250_000_000, time.UTC)
-	m, err := control.Sweep{
-		StartedAt: started, Cutoff: started.Add(-5 * time.Second), TookMillis: 48, Lock: "held", Holder: "compensator@shop-1:17:9464", Why: control.SweepPeriod,
-		PeriodMillis: 3_600_000,
-		Found:        3, Closed: 3, Missed: 1, AfterPause: 2,
-	}.Encode()
-	diff := cmp.Diff(string(m.Value)+"\n", block(t, wireTables(t), "json sweep"))
-	expect.That(t, err == nil && diff == "" && string(m.Key) == "sweep", "key %s, %v (-code +wire.md):\n%s", m.Key, err, diff)
 }
 
 // block returns the content of the fenced block that begins with ```name.

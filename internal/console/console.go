@@ -32,7 +32,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/console/access"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/health"
@@ -68,7 +67,6 @@ type Console struct {
 	histories ops.Histories
 
 	acting    sync.RWMutex          // read-locked by each action
-	control   *control.Reader       // nil: no Kafka
 	letters   *deadletters.Follower // nil: no Kafka
 	following sync.WaitGroup        // of letters and of the history
 }
@@ -98,7 +96,6 @@ func New(o Options) (*Console, error) {
 	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
 		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 	if o.Kafka != nil {
-		c.control = control.New(o.Kafka, o.Config().Topics.Control)
 		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx, lettersInterval, nil) })
 		c.following.Go(func() {
@@ -125,7 +122,7 @@ const waitFirst = 5 * time.Second
 // pipeline returns what the pages ask.
 func (c *Console) pipeline() ops.Pipeline {
 	p := c.o.Pipeline
-	p.Config, p.Control = c.o.Config(), c.control
+	p.Config = c.o.Config()
 	if c.letters != nil {
 		p.Pending = func() (deadletters.Counts, error) {
 			s := c.letters.State()

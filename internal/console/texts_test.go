@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/runbook"
@@ -47,9 +46,6 @@ func computed() (keys []string) {
 	}
 	for _, s := range []health.Severity{health.Urgent, health.Today, health.Healed} {
 		keys = append(keys, "severity."+string(s))
-	}
-	for _, s := range []control.ProcessState{control.Present, control.Frozen, control.Gone} {
-		keys = append(keys, "process."+string(s))
 	}
 	for _, k := range kinds() {
 		keys = append(keys, "problem."+string(cmp.Or(k.As, k.Name)))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -22,15 +21,14 @@ import (
 // Check is a question about a pipeline, and what its answer means. Status, doctor and the console ask and judge the same
 // list: that of internal/ops, and that of package webhook.
 type Check struct {
-	Name    string                                    // says in a finding which question got no answer, such as "dead letters"
-	Every   time.Duration                             // an answer that is younger is not asked for again
-	Limit   time.Duration                             // of one attempt
-	Ask     func(context.Context, Asked) (any, error) // nil: Judge reads the answers of other checks
-	Rest    func(answer any) time.Duration            // how much longer than Every an answer lasts; nil: no longer
-	Doubts  string                                    // the name of a check that is asked again after an error of this one
-	Failing string                                    // the key in control.Announcement.FailingSince that says since when processes meet this fault; "": none
-	Judge   func(*Findings)                           // adds findings; nil: only errors of Ask are findings
-	Finds   []Kind                                    // of the findings
+	Name   string                                    // says in a finding which question got no answer, such as "dead letters"
+	Every  time.Duration                             // an answer that is younger is not asked for again
+	Limit  time.Duration                             // of one attempt
+	Ask    func(context.Context, Asked) (any, error) // nil: Judge reads the answers of other checks
+	Rest   func(answer any) time.Duration            // how much longer than Every an answer lasts; nil: no longer
+	Doubts string                                    // the name of a check that is asked again after an error of this one
+	Judge  func(*Findings)                           // adds findings; nil: only errors of Ask are findings
+	Finds  []Kind                                    // of the findings
 }
 
 // Kind says what findings of a kind mean.
@@ -116,7 +114,6 @@ const (
 	RecordsOverdue ProblemKind = "records_overdue" // records should have left their topic
 	TopicUnread    ProblemKind = "topic_unread"    // the state of a topic or partition is unknown
 	OrdersOverdue  ProblemKind = "orders_overdue"  // the database has unpaid orders that should have been closed
-	ClosesSlow     ProblemKind = "closes_slow"     // orders are overdue, and a closer closes only a few at once, because each transaction takes long
 	ClosingPaused  ProblemKind = "closing_paused"  // somebody has paused the closes
 	PausesUnknown  ProblemKind = "pauses_unknown"  // whether somebody has is unknown
 	SweepFailed    ProblemKind = "sweep_failed"    // the compensation of a period has not finished in half of it
@@ -125,11 +122,10 @@ const (
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
-	ProcessGone    ProblemKind = "process_gone"    // a process should run and does not
-	ProcessFrozen  ProblemKind = "process_frozen"  // a process holds partitions with overdue records, and moves nothing
+	MemberStuck    ProblemKind = "member_stuck"    // a member of a group has overdue records and moves nothing, while others move theirs
 	LockRefused    ProblemKind = "lock_refused"    // Redis, which has the lock of the compensator, does not answer or takes no writes
 	CheckoutClock  ProblemKind = "checkout_clock"  // orders are created by a wrong clock
-	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine, the database and the brokers differ
+	ClocksDiffer   ProblemKind = "clocks_differ"   // the clocks of this machine and the database differ
 	SchemaDiffers  ProblemKind = "schema_differs"  // this program cannot use the database's schema
 	TablesUnfit    ProblemKind = "tables_unfit"    // tables of some months do not fit the mapping, and their orders stay open
 	DelaysDiffer   ProblemKind = "delays_differ"   // orders are due by rule, and the database has other delays than topics.yaml
@@ -270,17 +266,6 @@ func (f *Findings) fault(c Check) {
 		p := f.Add(kind, 0, strings.TrimSuffix(a.Err.Error(), "."))
 		if a.Known() { // a first question cannot tell when the fault began
 			p.Since = a.Since
-		}
-		f.Began(p, c.Failing)
-	}
-}
-
-// Began sets since when there is a problem, if a process knows an earlier moment.
-func (f *Findings) Began(p *Problem, what string) {
-	for _, process := range KafkaCheck.Of(f.Facts).Value.Processes {
-		since := time.UnixMilli(process.FailingSince[what]).UTC()
-		if process.State == control.Present && process.FailingSince[what] > 0 && (p.Since.IsZero() || since.Before(p.Since)) {
-			p.Since = since
 		}
 	}
 }

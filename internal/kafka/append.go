@@ -101,7 +101,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		}
 		*batch = recordbatch.Encode(*batch, records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
 	}
-	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
+	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch, first)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
 		err = nil // an earlier attempt was written, and its answer was lost
 	}
@@ -155,39 +155,46 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}
-	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer))
+	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer), true)
 }
 
-// ErrNoAppendTime means that a broker answers an append without the time of the append.
-var ErrNoAppendTime = errors.New("the broker tells no append time: the topic is not set to LogAppendTime, or the broker ignores that setting")
+// acked is told of an append: the address of the broker, when it appended by its own clock, and how long the request took.
+type acked = func(broker string, at time.Time, took time.Duration)
 
-// Time returns the time of the broker that leads partition 0 of a topic, by a probe that it appends there.
-func (c *Cluster) Time(ctx context.Context, topic string) (time.Time, error) {
-	at, err := c.Append(ctx, topic, 0, []wire.Message{{Value: []byte(`{"probe":0}`)}})
-	if err == nil && at.IsZero() {
-		err = ErrNoAppendTime
+// TellAcks makes the cluster call told after each append that was sent once, if the broker answers with the time of the append. Call it before
+// anything is appended. told must not block, and may be called by several goroutines at once.
+func (c *Cluster) TellAcks(told func(broker string, at time.Time, took time.Duration)) {
+	c.acked.Store(&told)
+}
+
+// produce sends a batch of n records once. recordbatch.Encode has made the batch. first says that the batch was not sent before: nobody
+// knows which of several requests an answer is about.
+func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte, first bool) (time.Time, error) {
+	leader, err := c.transport.leader(ctx, topic, partition)
+	if err != nil {
+		err = notSent{err}
 	}
-	return at, err
-}
-
-// produce sends a batch of n records once. recordbatch.Encode has made the batch.
-func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
-	answer, err := c.produceRaw(ctx, topic, partition, batch)
+	var answer kmsg.ProduceResponseTopicPartition
+	began := time.Now()
+	if err == nil {
+		answer, err = c.produceTo(ctx, leader, topic, partition, batch)
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))
 	}
 	if answer.LogAppendTime <= 0 { // -1: the broker sent none
 		return time.Time{}, nil
 	}
-	return time.UnixMilli(answer.LogAppendTime), nil
+	at := time.UnixMilli(answer.LogAppendTime)
+	if told := c.acked.Load(); told != nil && first {
+		(*told)(leader.address, at, time.Since(began))
+	}
+	return at, nil
 }
 
-// produceRaw is produce that returns the broker's answer.
-func (c *Cluster) produceRaw(ctx context.Context, topic string, partition int, batch []byte) (answer kmsg.ProduceResponseTopicPartition, err error) {
-	leader, err := c.transport.leader(ctx, topic, partition)
-	if err != nil {
-		return answer, notSent{err}
-	}
+// produceTo sends a batch to the leader of its partition, and returns the answer.
+func (c *Cluster) produceTo(ctx context.Context, leader route, topic string, partition int, batch []byte) (
+	answer kmsg.ProduceResponseTopicPartition, err error) {
 	req := &kmsg.ProduceRequest{Acks: -1, TimeoutMillis: int32(requestTimeout.Milliseconds() / 2), Topics: []kmsg.ProduceRequestTopic{
 		{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: int32(partition)}}}}}
 	res, err := req.RequestWith(ctx, query{transport: c.transport, route: leader, version: produceWithTail, tail: batch})

@@ -37,8 +37,7 @@ type Options struct {
 	Logger            *slog.Logger // default: warnings and errors, to slog.Default
 }
 
-// Cluster is a connection to a Kafka cluster, safe for concurrent use. Its Appender is the one for all that it appends, but for the control
-// topic.
+// Cluster is a connection to a Kafka cluster, safe for concurrent use.
 type Cluster struct {
 	*send.Appender
 	opts      Options
@@ -50,6 +49,7 @@ type Cluster struct {
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
 	instance  instance
+	acked     atomic.Pointer[acked] // is told of appends; nil: nobody
 
 	heartbeats heartbeats
 	notJoined  sync.Map     // of notJoined, by the membership

@@ -48,16 +48,6 @@ func TestPing_RefusesAnOldBroker(t *testing.T) {
 	}
 }
 
-// The topic is not set to LogAppendTime, or the broker ignores it.
-func TestTime_NeedsAppendTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
-		c := b.cluster(Options{})
-		_, err := c.Time(t.Context(), "t")
-		expect.That(t, errors.Is(err, ErrNoAppendTime), "%v", err)
-	})
-}
-
 // TestExchange_NamesWhatTheBrokerDoesNotKnow, in place of a connection that the broker closes.
 func TestExchange_NamesWhatTheBrokerDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -197,6 +197,43 @@ func TestIdempotent_GivesUpWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// TestTellAcks_SaysNothingOfABatchThatWasSentTwice, and nothing of a topic without append times.
+func TestTellAcks_SaysNothingOfABatchThatWasSentTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
+		var answers []kmsg.ProduceResponseTopicPartition
+		b.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.KeepControl()
+			res := req.ResponseKind().(*kmsg.ProduceResponse)
+			res.Topics = []kmsg.ProduceResponseTopic{{Topic: "t", Partitions: answers[:1]}}
+			answers = answers[1:]
+			return res, nil, true
+		})
+		at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		stamped := kmsg.ProduceResponseTopicPartition{LogAppendTime: at.UnixMilli()}
+		var told []time.Time
+		c := b.cluster(Options{})
+		c.TellAcks(func(broker string, at time.Time, _ time.Duration) {
+			expect.Equal(t, broker, b.ListenAddrs()[0], "the broker")
+			told = append(told, at)
+		})
+		produce := c.Idempotent(nil)
+		for _, test := range []struct {
+			what    string
+			answers []kmsg.ProduceResponseTopicPartition
+			told    []time.Time
+		}{
+			{"sent once", []kmsg.ProduceResponseTopicPartition{stamped}, []time.Time{at}},
+			{"sent twice", []kmsg.ProduceResponseTopicPartition{{ErrorCode: kerr.RequestTimedOut.Code}, stamped}, nil},
+			{"without an append time", []kmsg.ProduceResponseTopicPartition{{LogAppendTime: -1}}, nil},
+		} {
+			told, answers = nil, test.answers
+			must.Get(produce(t.Context(), "t", 0, []wire.RawRecord{someRecords[0].Raw()}))(t)
+			expect.Same(t, told, test.told, "a batch that was %s", test.what)
+		}
+	})
+}
+
 // TestRead_WaitsForASlowBroker, which itself waits for records before it answers.
 func TestRead_WaitsForASlowBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,8 +27,6 @@ type TopicSpec struct {
 	FlushMessages int
 	// BrokerTime means that the broker stamps records when it appends them (LogAppendTime).
 	BrokerTime bool
-	// MaxBytes is the size of the largest batch that the topic takes, as its readers unpack it; 0: the topic takes what Kafka does by default.
-	MaxBytes int
 	// Group is the consumer group whose commits show that the topic is orderclose's; see Foreign. It may be "".
 	Group string
 	// Adopt means that Apply commits the start of the topic for Group if the group has no commit and the topic is empty: relays serve each
@@ -114,7 +112,7 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 			state.Config[flushKey]), "remove it", Change{Key: flushKey}})
 	}
 	const size = "max.message.bytes" // a topic is created with the default of the brokers
-	if have, err := strconv.Atoi(state.Config[size]); err == nil && have < wire.MaxDeadLetter && spec.MaxBytes == 0 {
+	if have, err := strconv.Atoi(state.Config[size]); err == nil && have < wire.MaxDeadLetter {
 		all = append(all, Finding{spec.Name, fmt.Sprintf("%s is %q, want at least %d: it refuses larger records", size, state.Config[size], wire.MaxDeadLetter),
 			"set it to 1048588, the default of Kafka", Change{Key: size, Value: "1048588"}})
 	}
@@ -142,9 +140,6 @@ func (s TopicSpec) config() []wanted {
 	}
 	if s.FlushMessages > 0 { //mutant:topic-not-synced
 		all = append(all, wanted{Key: flushKey, Value: strconv.Itoa(s.FlushMessages), why: ": see sync in topics.yaml"})
-	}
-	if s.MaxBytes > 0 { // a topic that is stored uncompressed has the size that its readers unpack
-		all = append(all, wanted{Key: "compression.type", Value: "uncompressed"}, wanted{Key: "max.message.bytes", Value: strconv.Itoa(s.MaxBytes)})
 	}
 	if s.Replication >= 3 {
 		all = append(all,

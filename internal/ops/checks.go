@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/overdue"
@@ -24,7 +23,7 @@ import (
 func Checks() []health.Check {
 	const soon, often, seldom, limit = 5 * time.Second, 10 * time.Second, time.Minute, 30 * time.Second
 	// While the database closes nothing, the records and orders that wait for it belong to that problem.
-	unclosed := []health.ProblemKind{health.OrdersOverdue, closesOverdue, closerFrozen, health.ClosesSlow} //mutant:closer-blamed
+	unclosed := []health.ProblemKind{health.OrdersOverdue, closesOverdue, closerStuck} //mutant:closer-blamed
 	differs := func(err error) bool { _, is := errors.AsType[*store.SchemaError](err); return is }
 	unfit := func(err error) bool { _, is := errors.AsType[*store.MappingError](err); return is }
 	all := func(error) bool { return true }
@@ -38,7 +37,7 @@ func Checks() []health.Check {
 				{Name: health.SchemaDiffers, Errors: differs, Severity: health.Today, Runbook: "the-schema-differs", InDoctor: true,
 					Hides: []health.ProblemKind{"schema", "compensations", "late payments"}}}},
 		{Name: string(OverdueCheck), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(OverdueCheck, Pipeline.OverdueExplained),
-			Failing: control.FailingWrites, Judge: judged(func(f findings) {
+			Judge: judged(func(f findings) {
 				f.closesNothing(health.DatabaseAway)
 				f.closesNothing(health.DelaysDiffer)
 			}), Finds: []health.Kind{
@@ -48,16 +47,15 @@ func Checks() []health.Check {
 					Hides: append([]health.ProblemKind{health.WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses",
 						health.PausesUnknown}, unclosed...)}}},
 		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)), Doubts: string(OverdueCheck),
-			Failing: control.FailingWrites, Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
+			Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
 				{Name: health.WritesRefused, Errors: all, Severity: health.Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
 		{Name: string(MonthsCheck), Every: seldom, Limit: often, Ask: ask(MonthsCheck, only(Pipeline.monthsFit)), Finds: []health.Kind{
 			{Name: monthAhead, As: health.TablesUnfit, Errors: func(err error) bool { return errors.Is(err, errAhead) }, Severity: health.Today,
 				Runbook: failureRunbook},
 			{Name: health.TablesUnfit, Errors: unfit, Severity: health.Urgent, Runbook: failureRunbook},
 			{Errors: all}}}, // without a finding
-		{Name: string(LockCheck), Every: soon, Limit: soon, Ask: ask(LockCheck, only(Pipeline.Lockable)),
-			Failing: control.FailingLock, Finds: []health.Kind{
-				{Name: health.LockRefused, Errors: all, Severity: health.Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
+		{Name: string(LockCheck), Every: soon, Limit: soon, Ask: ask(LockCheck, only(Pipeline.Lockable)), Finds: []health.Kind{
+			{Name: health.LockRefused, Errors: all, Severity: health.Today, Runbook: "redis-or-the-lock-is-down", InDoctor: true}}},
 		{Name: string(ClockCheck), Every: seldom, Limit: soon, Ask: ask(ClockCheck, Pipeline.DatabaseOffset), Judge: judged(findings.clocks), Finds: []health.Kind{
 			{Errors: all}, // without a finding
 			{Name: health.ClocksDiffer, Severity: health.Today, Runbook: "clocks-differ", InDoctor: true}}},
@@ -65,14 +63,13 @@ func Checks() []health.Check {
 			Finds: []health.Kind{
 				{Errors: all}, // without a finding
 				{Name: health.CheckoutClock, Severity: health.Urgent, Runbook: "a-checkout-has-a-wrong-clock", InDoctor: true}}},
-		{Judge: judged(findings.frozen), Finds: []health.Kind{
-			{Name: health.ProcessFrozen, Severity: health.Urgent, Runbook: "a-process-does-not-answer"},
-			{Name: closerFrozen, As: health.ProcessFrozen, Severity: health.Urgent, Runbook: "a-process-does-not-answer"}}},
+		{Judge: judged(findings.stuck), Finds: []health.Kind{
+			{Name: health.MemberStuck, Severity: health.Urgent, Runbook: "a-process-does-not-answer"},
+			{Name: closerStuck, As: health.MemberStuck, Severity: health.Urgent, Runbook: "a-process-does-not-answer"}}},
 		{Judge: judged(findings.records), Finds: []health.Kind{
 			{Name: health.RecordsOverdue, Severity: health.Urgent, Runbook: backlog.Behind{}.Runbook()},
 			{Name: closesOverdue, As: health.RecordsOverdue, Severity: health.Urgent, Runbook: backlog.Behind{Topic: backlog.TopicStatus{Closes: true}}.Runbook()}}},
 		{Judge: judged(findings.orders), Finds: []health.Kind{{Name: health.OrdersOverdue, Severity: health.Urgent, Runbook: "orders-are-overdue-in-the-database"}}},
-		{Judge: judged(findings.closesSlow), Finds: []health.Kind{{Name: health.ClosesSlow, Severity: health.Today, Runbook: "the-backlog-drains-slowly"}}},
 		{Judge: judged(findings.unread), Finds: []health.Kind{
 			{Name: health.TopicUnread, Severity: health.Urgent, Runbook: "a-partition-cannot-be-read", Blind: true, Page: "/delays#drift-heading"}}},
 		{Name: string(LettersCheck), Limit: limit, Ask: ask(LettersCheck, Pipeline.pendingLetters), Judge: judged(findings.letters), Finds: []health.Kind{
@@ -80,9 +77,8 @@ func Checks() []health.Check {
 		{Name: string(PausesCheck), Every: soon, Limit: often, Ask: ask(PausesCheck, Pipeline.Pauses),
 			Judge: judged(findings.pauses), Finds: []health.Kind{
 				{Name: health.ClosingPaused, Severity: health.Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading",
-					Hides: []health.ProblemKind{closerFrozen}},
+					Hides: []health.ProblemKind{closerStuck}},
 				{Name: health.PausesUnknown, Errors: all, Severity: health.Urgent, Runbook: "closing-is-paused", Blind: true, Page: "/delays#pauses-heading"}}},
-		{Judge: judged(findings.gone), Finds: []health.Kind{{Name: health.ProcessGone, Severity: health.Today, Runbook: "a-process-does-not-answer"}}},
 		{Name: string(TopicsCheck), Every: seldom, Limit: limit, Ask: ask(TopicsCheck, Pipeline.TopicsPlan),
 			Judge: judged(findings.topics), Finds: []health.Kind{
 				{Errors: topics.AccessDenied}, // a viewer need not see their settings
@@ -111,7 +107,7 @@ func judged(judge func(findings)) func(*health.Findings) {
 // Kinds that people see as another one.
 const (
 	closesOverdue health.ProblemKind = "closes_overdue" // records should have left the close topic
-	closerFrozen  health.ProblemKind = "closer_frozen"  // a process holds partitions of these topics, and moves nothing
+	closerStuck   health.ProblemKind = "closer_stuck"   // a member has overdue records of these topics, and moves nothing
 	monthAhead    health.ProblemKind = "month_ahead"    // no order waits in a table that does not fit
 	NoTopics      health.ProblemKind = "no_topics"      // no topic of topics.yaml exists, as before topics apply
 )
@@ -127,7 +123,7 @@ func followedStatus() func(Pipeline, context.Context) (backlog.Status, error) {
 	var before backlog.Status
 	return func(p Pipeline, ctx context.Context) (backlog.Status, error) {
 		s, err := p.Status(ctx)
-		if _, late := s.Worst(backlog.FrozenAfter); late && before.At.IsZero() && retry.Sleep(ctx, secondLook) {
+		if _, late := s.Worst(backlog.StuckAfter); late && before.At.IsZero() && retry.Sleep(ctx, secondLook) {
 			before = s
 			s, err = p.Status(ctx)
 		}
@@ -174,34 +170,22 @@ func (f findings) checkouts() {
 	}
 }
 
-// frozen judges the processes that hold partitions and move nothing in them: they are a cause of overdue records. Who
-// reads in place of the closers closes no order.
-func (f findings) frozen() {
+// stuck judges the members that have overdue records and move nothing, while others move theirs. Who reads in place of the closers closes no
+// order.
+func (f findings) stuck() {
 	status := health.KafkaCheck.Of(f.Facts).Value
-	limit := backlog.FrozenAfter.Seconds()
-	for _, process := range status.Processes {
-		kind, overdue, where := health.ProcessFrozen, 0.0, ""
-		for _, t := range status.Topics { // those of the closers are the last
-			if process.State != control.Frozen || t.Closes && overdue >= limit {
-				continue
-			}
-			for _, p := range t.Partitions {
-				if p.Owner != nil && p.Owner.ClientID == process.Name && p.Overdue > overdue {
-					overdue, where = p.Overdue, fmt.Sprintf("%s/%d", t.Topic, p.Partition)
-					if t.Closes {
-						kind = closerFrozen
-					}
-				}
-			}
+	for _, m := range status.Members {
+		worst, where := m.Worst(status)
+		kind := health.MemberStuck
+		if where.Closes {
+			kind = closerStuck
 		}
-		if overdue >= limit && (kind != closerFrozen || !f.fewLocked()) {
-			detail := fmt.Sprintf("its group still has it, and its positions stand; %s is overdue by %.0f s", where, overdue)
-			if process.FailingSince[control.FailingWrites] > 0 {
-				detail += "; it cannot write to its database: its /-/ready and its log say why"
-			}
-			p := f.Add(kind, 0, detail)
-			p.Process, p.Since = process.Name, status.At.Add(-time.Duration(overdue*float64(time.Second)))
+		if !m.Stuck || kind == closerStuck && f.fewLocked() {
+			continue
 		}
+		p := f.Add(kind, 0, fmt.Sprintf("it moves nothing while others do; %s/%d is overdue by %.0f s; its /-/ready and its log say what it waits for",
+			where.Topic, worst.Partition, worst.Overdue))
+		p.Process, p.Since = m.Name, status.At.Add(-time.Duration(worst.Overdue*float64(time.Second)))
 	}
 }
 
@@ -222,8 +206,6 @@ func (f findings) records() {
 		next, section := worst.Next(), f.Kind(kind).Runbook
 		if o := OverdueCheck.Of(f.Facts).Value; kind == closesOverdue && o.Locked() {
 			next, section = o.Failure.String(), failureRunbook
-		} else if names := f.failing(control.FailingWrites); kind == closesOverdue && len(names) > 0 {
-			next, section = names[0]+" cannot write to its database: its /-/ready and its log say why", "the-database-is-down-or-slow"
 		}
 		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			worst.Partition.Overdue, next))
@@ -242,43 +224,20 @@ func (f findings) orders() {
 	if severity == "" || severity == health.Urgent && between {
 		return
 	}
-	detail, unknown := overdue.String(), len(f.failing(control.FailingPayment)) > 0
-	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !unknown && status.Err == nil && status.Known() {
-		detail += strangers(status.Value) + databases(status.Value) + "; no record is overdue in Kafka" + possible(overdue)
+	detail, provider := overdue.String(), waitsForProvider(overdue)
+	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !provider && status.Err == nil && status.Known() {
+		detail += strangers(status.Value) + "; no record is overdue in Kafka" + possible(overdue)
 	}
-	if unknown {
-		detail += "; the payment provider gives no answer, or answers unknown"
+	if provider {
+		detail += "; nothing in the database keeps the oldest open: the payment provider gives no answer, or answers unknown"
 	}
 	p := f.Add(health.OrdersOverdue, 0, detail)
 	p.Severity, p.Orders, p.Since = severity, overdue.Orders, overdue.Oldest.Add(OverdueGrace)
-	if unknown {
+	if provider {
 		p.Runbook = "the-payment-provider-does-not-answer"
 	}
 	if overdue.Failure != nil && severity == health.Today || overdue.Locked() {
 		p.Runbook, p.Commands = failureRunbook, []string{"orderclose order " + text.ShellQuote(overdue.Failure.OrderID)}
-	}
-}
-
-// failing returns the processes that meet a fault, by its key in control.Announcement.FailingSince.
-func (f findings) failing(fault string) (names []string) {
-	for _, process := range health.KafkaCheck.Of(f.Facts).Value.Processes {
-		if process.State == control.Present && process.FailingSince[fault] > 0 {
-			names = append(names, process.Name)
-		}
-	}
-	return names
-}
-
-// closesSlow names the closers whose limit is at its minimum, if something is overdue.
-func (f findings) closesSlow() {
-	slow := f.failing(control.FailingLimit)
-	if f.fewLocked() || len(f.failing(control.FailingWrites)) > 0 { // that is why its transactions take long
-		return
-	}
-	if late := cmp.Or(f.Found(health.RecordsOverdue), f.Found(closesOverdue),
-		f.Found(health.OrdersOverdue)); late != nil && len(slow) > 0 { //mutant:slow-closes-unseen
-		f.Began(f.Add(health.ClosesSlow, len(slow), slow[0]+" closes a few orders at once, because transactions take longer than closer.target_latency"),
-			control.FailingLimit)
 	}
 }
 
@@ -300,17 +259,6 @@ func (f findings) pauses() {
 		p.Since = on[0].CreatedAt
 		for _, pause := range on {
 			p.Commands = append(p.Commands, pause.Resume())
-		}
-	}
-}
-
-func (f findings) gone() {
-	for _, process := range health.KafkaCheck.Of(f.Facts).Value.Processes {
-		if process.State == control.Gone {
-			p := f.Add(health.ProcessGone, 0, "it is in none of its groups, and has not said that it stops")
-			if p.Process = process.Name; process.EverySeconds > 0 {
-				p.Detail, p.Since = "it is silent, and has not said that it stops", process.Announced
-			}
 		}
 	}
 }

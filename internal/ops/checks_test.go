@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,10 +12,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	h "github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -71,11 +70,6 @@ func hours(ago time.Duration, all ...overdue.Hour) answer[Hours] {
 	return knownAs(Hours{all, time.Hour, nil})
 }
 
-// uses returns a process that uses a database.
-func uses(name, database string) control.Process {
-	return control.Process{Announcement: control.Announcement{Name: name, Database: database}, State: control.Present}
-}
-
 func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
 	overdue := status{Topics: []topicStatus{{Topic: "delay_5m", Partitions: []partition{{Partition: 3, Overdue: 45, Head: &backlog.Head{}}}}}}
@@ -88,21 +82,16 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
 	stuck := waiting(1, 11*time.Minute)
-	stuck.Failure = &control.Failure{OrderID: "2", Error: "locked: a row"}
+	stuck.Failure = &compensator.Failure{OrderID: "2", Error: "locked: a row"}
 	locked := waiting(2, 6*time.Second)
-	locked.Failure = &control.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
+	locked.Failure = &compensator.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
 	paying := waiting(11, 6*time.Second)
 	paying.Pays = true
-	frozen := func(topic string) backlog.Status {
-		held := backlog.PartitionStatus{Partition: 3, Overdue: 12, Head: &backlog.Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
-		return status{Processes: []control.Process{{Announcement: control.Announcement{Name: "x@h:1"}, State: control.Frozen}, {State: control.Present}},
+	held := func(topic string, overdue float64) backlog.Status {
+		held := backlog.PartitionStatus{Partition: 3, Overdue: overdue, Head: &backlog.Head{}, Owner: &kafka.Member{ClientID: "x@h:1"}}
+		return status{Members: []backlog.Member{{Name: "x@h:1", Stuck: true}, {Name: "y@h:1"}},
 			Topics: []topicStatus{{Topic: topic, Closes: topic != "a", Partitions: []partition{held, {Overdue: 14}}}}}
 	}
-	away := behind // the closer does not reach its database
-	away.Processes = []control.Process{{State: control.Present, Announcement: control.Announcement{Name: "closer@h:1:2",
-		FailingSince: map[string]int64{control.FailingWrites: 1, control.FailingLimit: 1}}}}
-	late := frozen("a")
-	late.Topics[0].Partitions[0].Overdue = 45
 	old := answer[store.Schema]{Err: &store.SchemaError{Schema: store.Schema{Has: 13, Wants: 19}}}
 	done, undone := hour{State: finished}, hour{State: unfinished}
 	for _, row := range []struct {
@@ -140,17 +129,15 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			PausesCheck: answer[[]pausing.Pause]{Err: h.ErrNoDatabase}}, h.Well, nil, "", ""},
 		{told{LockCheck: answer[struct{}]{Err: errors.New("OOM command not allowed")}}, h.LookToday, []h.ProblemKind{h.LockRefused}, "OOM",
 			"redis-or-the-lock-is-down"},
-		{told{h.KafkaCheck: knownAs(status{Processes: []control.Process{{Announcement: control.Announcement{Name: "relay@h:1"}, State: control.Gone},
-			{State: control.Present}}})},
-			h.LookToday, []h.ProblemKind{h.ProcessGone}, "it is in none of its groups", "a-process-does-not-answer"},
-		{told{h.KafkaCheck: knownAs(frozen("a"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen},
-			"its group still has it, and its positions stand; a/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{told{h.KafkaCheck: knownAs(frozen("closes"))}, h.ActNow, []h.ProblemKind{h.ProcessFrozen}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
-		{told{h.KafkaCheck: knownAs(frozen("closes")), PausesCheck: knownAs([]pausing.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused},
+		{told{h.KafkaCheck: knownAs(held("a", 12))}, h.ActNow, []h.ProblemKind{h.MemberStuck},
+			"it moves nothing while others do; a/3 is overdue by 12 s; its /-/ready", "a-process-does-not-answer"},
+		{told{h.KafkaCheck: knownAs(held("closes", 12))}, h.ActNow, []h.ProblemKind{h.MemberStuck}, "closes/3 is overdue by 12 s", "a-process-does-not-answer"},
+		{told{h.KafkaCheck: knownAs(held("closes", 12)), PausesCheck: knownAs([]pausing.Pause{{}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused},
 			"", "closing-is-paused"},
-		{told{h.KafkaCheck: knownAs(frozen("closes")), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
+		{told{h.KafkaCheck: knownAs(held("closes", 12)), WritesCheck: answer[struct{}]{Err: errors.New("Error 1290")}}, h.ActNow, []h.ProblemKind{h.WritesRefused},
 			"Error 1290", "the-database-takes-no-writes"},
-		{told{h.KafkaCheck: knownAs(late)}, h.ActNow, []h.ProblemKind{h.ProcessFrozen, h.RecordsOverdue}, "a/3 is overdue by 45 s", "a-process-does-not-answer"},
+		{told{h.KafkaCheck: knownAs(held("a", 45))}, h.ActNow, []h.ProblemKind{h.MemberStuck, h.RecordsOverdue}, "a/3 is overdue by 45 s",
+			"a-process-does-not-answer"},
 		{told{LateCheck: knownAs(store.LateSummary{})}, h.Well, nil, "", ""},
 		{told{LateCheck: knownAs(store.LateSummary{Unresolved: 3, Oldest: now.Add(-time.Hour)})}, h.LookToday, []h.ProblemKind{h.PaymentsLate},
 			"the oldest was found 2026-11-20T11:00:00.000Z", "money-came-after-a-close"},
@@ -184,11 +171,6 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			"orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(paying), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
-		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
-			"10.0.0.1:1/shop"), uses("c", "")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue}, "); no record is overdue", "orders-are-overdue-in-the-database"},
-		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(status{At: now, Processes: []control.Process{uses("a", "db:1/shop"), uses("b",
-			"db:1/other"), uses("c", "db:1/shop")}})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
-			"; the processes use different databases: other (b) shop (a, c); no record is", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), LettersCheck: knownAs(deadletters.Counts{"failed": 1})}, h.LookToday,
 			[]h.ProblemKind{h.LettersPending}, "", "dead-letters"},
 		{told{OverdueCheck: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
@@ -196,10 +178,8 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{OverdueCheck: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
-		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(frozen("closes"))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
+		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(held("closes", 12))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
 			`locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
-		{told{h.KafkaCheck: knownAs(away)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue},
-			"order-close/0 at offset 0: 45 s; closer@h:1:2 cannot write to its database: its /-/ready and its log say why", "the-database-is-down-or-slow"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
 			"delay_5m/3", "records-do-not-leave-a-delay-topic"},
 		{told{PausesCheck: knownAs([]pausing.Pause{{Category: "ticket", Reason: "INC-1"}})}, h.LookToday, []h.ProblemKind{h.ClosingPaused}, "orders of ticket until ",
@@ -264,37 +244,16 @@ func TestChecks_HideOnlyWhatExists(t *testing.T) {
 	}
 }
 
-// The first question to a server cannot know when its fault began. What a process, a record or a row knows counts.
+// The first question to a server cannot know when its fault began. What a row knows counts.
 func TestJudge_SaysSinceWhen(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
-	process := func(state control.ProcessState, failing string, since time.Duration) control.Process {
-		return control.Process{Announcement: control.Announcement{FailingSince: map[string]int64{failing: ago(since).UnixMilli()}, EverySeconds: 60}, State: state,
-			Announced: ago(time.Hour)}
-	}
-	with := func(f told, processes ...control.Process) told {
-		f = maps.Clone(f)
-		f[h.KafkaCheck] = knownAs(status{At: noon, Processes: processes})
-		return f
-	}
-	refused := told{WritesCheck: answer[struct{}]{Err: errors.New("read-only")}}
 	for _, c := range []struct {
 		facts told
 		kind  h.ProblemKind
 		want  time.Time // zero: it is not known
 	}{
-		{with(refused, process(control.Present, control.FailingLock, time.Minute), process(control.Gone, control.FailingWrites, time.Minute)), h.WritesRefused,
-			time.Time{}},
-		{with(refused, process(control.Present, control.FailingWrites, time.Minute), process(control.Present, control.FailingWrites, time.Hour)), h.WritesRefused,
-			ago(time.Hour)},
-		{with(told{OverdueCheck: answer[overdueOrders]{Err: errors.New("away")}}, process(control.Present, control.FailingWrites, time.Minute)), h.DatabaseAway,
-			ago(time.Minute)},
-		{with(told{LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, process(control.Present, control.FailingLock, time.Minute)), h.LockRefused,
-			ago(time.Minute)},
-		{with(told{LockCheck: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, process(control.Present, control.FailingLock,
-			time.Minute)), h.LockRefused, ago(2 * time.Minute)},
-		{with(told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: ago(time.Minute)})}, process(control.Present, control.FailingLimit, time.Minute)),
-			h.ClosesSlow, ago(time.Minute)},
-		{with(told{}, process(control.Gone, "", 0)), h.ProcessGone, ago(time.Hour)},
+		{told{LockCheck: answer[struct{}]{Err: errors.New("OOM")}}, h.LockRefused, time.Time{}},
+		{told{LockCheck: answer[struct{}]{At: noon, Since: ago(2 * time.Minute), Err: errors.New("OOM")}}, h.LockRefused, ago(2 * time.Minute)},
 		{told{HoursCheck: hours(0, hour{}, hour{State: unfinished})}, h.SweepFailed, ago(time.Hour)},
 		{told{HoursCheck: hours(time.Hour, hour{Counts: counts{Missed: 1}})}, h.SweepFound, ago(time.Hour)},
 		{told{HoursCheck: hours(3*time.Hour, hour{State: finished})}, h.SweepMissing, ago(3 * time.Hour)},
@@ -305,14 +264,21 @@ func TestJudge_SaysSinceWhen(t *testing.T) {
 	}
 }
 
-// Overdue orders of a provider that says unknown are explained by it.
+// Nothing in the database keeps an order open: then it waits for a provider that says unknown.
 func TestJudge_OverdueOrdersWaitForTheProvider(t *testing.T) {
-	for failing, want := range map[string]string{control.FailingPayment: "the-payment-provider-does-not-answer", "": "orders-are-overdue-in-the-database"} {
-		v := told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute)}), h.KafkaCheck: knownAs(status{At: noon,
-			Processes: []control.Process{
-				{Announcement: control.Announcement{FailingSince: map[string]int64{failing: 1}}, State: control.Present}}})}.judge(noon)
+	for _, c := range []struct {
+		pays, closable bool
+		want           string
+	}{
+		{true, true, "the-payment-provider-does-not-answer"},
+		{true, false, "orders-are-overdue-in-the-database"},
+		{false, true, "orders-are-overdue-in-the-database"},
+	} {
+		v := told{OverdueCheck: knownAs(overdueOrders{Orders: 11, Oldest: noon.Add(-time.Minute), Pays: c.pays, Closable: c.closable}),
+			h.KafkaCheck: knownAs(status{At: noon})}.judge(noon)
 		p := v.Problems[0]
-		expect.That(t, p.Kind == h.OrdersOverdue && p.Runbook == want && strings.Contains(p.Detail, "or answers unknown") == (failing != ""), "%q: %+v", failing, p)
+		told := strings.Contains(p.Detail, "or answers unknown")
+		expect.That(t, p.Kind == h.OrdersOverdue && p.Runbook == c.want && told == (c.pays && c.closable), "%+v: %+v", c, p)
 	}
 }
 
@@ -529,13 +495,4 @@ func TestExplainOrder_ComparesTheRowWithTheRules(t *testing.T) {
 	if got := ExplainOrder(d, store.OrderRow{Due: made}); got != nil {
 		t.Errorf("it is not known when the order was created: %+v", got)
 	}
-}
-
-func TestHourOf_ARecordSaysWhatARowSays(t *testing.T) {
-	s := control.Sweep{StartedAt: noon.Add(3 * time.Second), TookMillis: 2000, PeriodMillis: 3_600_000, Missed: 1, AfterPause: 2, AfterFailure: 3, Failed: 4}
-	want := overdue.Hour{Begin: noon, State: overdue.Finished, Ended: noon.Add(5 * time.Second), TookMillis: 2000,
-		Counts: overdue.Counts{Missed: 1, AfterPause: 2, AfterFailure: 3, NotClosed: 4}}
-	expect.Same(t, hourOf(s), want, "a finished one")
-	s.Error, want.State = "no pass has ended", overdue.Unfinished
-	expect.Same(t, hourOf(s), want, "one that has not finished")
 }

@@ -6,7 +6,7 @@
 //	Audit          what the database has about each due order, compared with Kafka
 //	PlanReplay     a window of the close topic, which Replay sends to the closer again
 //
-// Dead letters are in internal/deadletters, what waits in internal/backlog, the control topic in internal/control, and what a check is in
+// Dead letters are in internal/deadletters, what waits in internal/backlog, and what a check is in
 // internal/health. The parts of the pipeline use these, and not package ops.
 //
 // Apart from Replay and a pause, everything here only reads, locks nothing, and needs no running part of the pipeline.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
@@ -26,7 +26,7 @@ type History struct {
 	Topics   []HistoryTopic      `json:"topics"`   // the topics that were searched
 	Timeline []Event             `json:"timeline"`
 	// Failure is why the order cannot be closed; nil: that is not known.
-	Failure *control.Failure `json:"failure,omitempty"`
+	Failure *compensator.Failure `json:"failure,omitempty"`
 	// NotRead lists what could not be searched, with the reasons.
 	NotRead []string `json:"unseen"`
 
@@ -41,7 +41,7 @@ type Closing struct {
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
 // topics is empty if Kafka was not asked. failure is nil if none is known.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *control.Failure, closes Closing) History {
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic, failure *compensator.Failure, closes Closing) History {
 	s := History{ID: id, At: at.UTC(), Database: database, Failure: failure, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}, closes: closes}
 	for _, p := range topics {
 		if p.Problem != "" {
@@ -102,9 +102,6 @@ func (s History) now() Sentence {
 		switch f := s.Failure; {
 		case f != nil && f.Cause == string(orderclose.Paused):
 			return append(now, say("closing is paused: %s: orderclose runbook closing-is-paused", f.Error))
-		case f != nil && f.Times > 0:
-			return append(now, say("compensators have failed to close it %d times since %s: %s: orderclose runbook an-order-cannot-be-closed",
-				f.Times, text.Stamp(f.Since), f.Error))
 		case f != nil:
 			return append(now, say("it cannot be closed: %s: orderclose runbook an-order-cannot-be-closed", f.Error))
 		case s.closes.Pays:

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
@@ -135,7 +135,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
-	failures := map[string]*control.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row", Times: 5, Since: made},
+	failures := map[string]*compensator.Failure{"fails": {Error: "locked: a row"}, "fails, mapped": {Error: "locked: a row"},
 		"paused": {Cause: "paused", Error: "all orders until noon: INC-1"}}
 	for what, c := range map[string]struct {
 		db     *store.OrderHistory
@@ -160,7 +160,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"paused": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true,
 			"waits; closing is paused: all orders until noon: INC-1: orderclose runbook closing-is-paused"},
 		"fails, mapped": {mapped, []HistoryTopic{bucket(0, gone)}, true,
-			"compensators have failed to close it 5 times since 2026-11-20T12:00:00.000Z: locked: a row: orderclose runbook an-order-cannot-be-closed"},
+			"it cannot be closed: locked: a row: orderclose runbook an-order-cannot-be-closed"},
 		"acknowledged": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone),
 			{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}, {Partition: 3, Offset: 9}}}}, true,
 			"no record of it waits; a member of the closers' group has acknowledged the one in order-close/3 at 9; it has not closed the order, or in another " +

@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/backlog"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/text"
@@ -28,29 +26,17 @@ const (
 	tryAfter, tryTime = 15 * time.Second, 3 * time.Second
 )
 
-// failure returns why an order stays open: what a close meets now, and since when compensators have failed to close it, by the newest
-// record that names it. It returns nil if the order is not overdue, or no cause is known. With try it may close the order and roll back: see store.WhyOpen.
-func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *control.Failure) {
-	if p.reachKafka(ctx) == nil {
-		state, _ := p.Control.Read(ctx, time.Now()) // what it has read
-		for _, s := range state.Sweeps {
-			if i := slices.IndexFunc(s.Failures, func(f control.Failure) bool { return f.OrderID == order.OrderID }); i >= 0 {
-				f = &s.Failures[i]
-				break
-			}
-		}
-	}
+// failure returns what a close of an order meets now; nil: no cause is known. With try it may close the order and roll back: see
+// store.WhyOpen. closable says that this has found nothing that keeps the order open.
+func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, try bool) (f *compensator.Failure, closable bool) {
 	if !p.ClosesInDatabase() {
-		return f
+		return nil, false
 	}
 	o, err := p.Store.WhyOpen(ctx, order, try)
 	if cause, why := o.Why(); why != "" {
-		f = cmp.Or(f, &control.Failure{OrderID: order.OrderID})
-		f.Cause, f.Error = string(cause), why
-	} else if err == nil && try {
-		return nil // it can be closed now
+		return &compensator.Failure{OrderID: order.OrderID, Cause: string(cause), Error: why}, false
 	}
-	return f
+	return nil, err == nil && try
 }
 
 // OverdueExplained counts the overdue orders in the database, and says why the oldest one stays open, after some time by a trial close that it
@@ -72,7 +58,7 @@ func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders
 	if o.Orders > 0 {
 		trying, cancel := context.WithTimeout(ctx, tryTime)
 		defer cancel()
-		o.Failure = p.failure(trying, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, o.At.Sub(o.Oldest) > tryAfter)
+		o.Failure, o.Closable = p.failure(trying, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, o.At.Sub(o.Oldest) > tryAfter)
 	}
 	return o, nil
 }
@@ -88,6 +74,9 @@ func overdueSeverity(o backlog.OverdueOrders, deadLetters int) health.Severity {
 	}
 	return ""
 }
+
+// waitsForProvider reports whether the oldest order is open because the payment provider has not said that it is unpaid.
+func waitsForProvider(o backlog.OverdueOrders) bool { return o.Pays && o.Closable }
 
 // possible says why orders may be overdue.
 func possible(o backlog.OverdueOrders) string {
@@ -124,25 +113,6 @@ func strangers(r backlog.Status) string {
 	}
 	return fmt.Sprintf("; programs that are not orderclose have %s (%s): stop them first, not the closers", strings.Join(where, " and "),
 		strings.Join(names, ", "))
-}
-
-// databases says which databases the processes use, if they have different names.
-func databases(r backlog.Status) string {
-	byName := map[string][]string{}
-	for _, p := range r.Processes {
-		if p.Database != "" && p.State == control.Present {
-			name := p.Database[strings.LastIndex(p.Database, "/")+1:] // one server may have several addresses
-			byName[name] = append(byName[name], p.Name)
-		}
-	}
-	if len(byName) < 2 {
-		return ""
-	}
-	text := "; the processes use different databases:"
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		text += fmt.Sprintf(" %s (%s)", name, strings.Join(byName[name], ", "))
-	}
-	return text
 }
 
 // CountLate counts the late payments that nobody has resolved; with OwnStore it counts nothing. The error is

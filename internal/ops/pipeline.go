@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
@@ -30,11 +30,10 @@ import (
 // Pipeline is one pipeline, with the servers that a command or the console may ask. Its methods
 // are the questions of both. Kafka, Store and Redis are nil if the process knows no such server.
 type Pipeline struct {
-	Config  *config.Config
-	Kafka   *kafka.Cluster
-	Store   *store.Store
-	Redis   redis.UniversalClient
-	Control *control.Reader // of Kafka
+	Config *config.Config
+	Kafka  *kafka.Cluster
+	Store  *store.Store
+	Redis  redis.UniversalClient
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
 	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
@@ -61,18 +60,13 @@ func (p Pipeline) reachKafka(ctx context.Context) error {
 	return p.Kafka.Ping(ctx)
 }
 
-// Status returns what waits in each topic, and which processes run. The error says that Kafka does not answer at all;
+// Status returns what waits in each topic, and who is in its group. The error says that Kafka does not answer at all;
 // what is wrong with one topic or partition is its Problem.
 func (p Pipeline) Status(ctx context.Context) (backlog.Status, error) {
 	if err := p.reachKafka(ctx); err != nil {
 		return backlog.Status{}, err
 	}
-	r := backlog.ReadStatus(ctx, reads.Log{Cluster: p.Kafka}, backlog.Topics(ctx, p.Kafka, p.Config), time.Now)
-	var complete bool
-	if r.Processes, complete = p.processes(ctx, r); complete {
-		r.Expected = len(r.Processes)
-	}
-	return r, nil
+	return backlog.ReadStatus(ctx, reads.Log{Cluster: p.Kafka}, backlog.Topics(ctx, p.Kafka, p.Config), time.Now), nil
 }
 
 // The default limits of a search for one order.
@@ -122,13 +116,13 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 			search.Since = row.Order.CreatedAt
 		}
 	}
-	var failure *control.Failure
+	var failure *compensator.Failure
 	if database != nil && database.Order != nil && unpaid(database.Order) && !database.Order.Due.After(database.At) {
 		on, _ := p.Pauses(ctx)
 		if i := slices.IndexFunc(on, func(one pausing.Pause) bool { return one.Covers(database.Order.Category) }); i >= 0 {
-			failure = &control.Failure{OrderID: id, Cause: string(orderclose.Paused), Error: on[i].String()}
+			failure = &compensator.Failure{OrderID: id, Cause: string(orderclose.Paused), Error: on[i].String()}
 		} else {
-			failure = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
+			failure, _ = p.failure(ctx, orderclose.CloseRequest{OrderID: id, CreatedAt: search.Since, Due: database.Order.Due}, true)
 		}
 	}
 	var topics []HistoryTopic
@@ -205,42 +199,18 @@ func (h Hours) LastDay(now time.Time) (day *LastDay) {
 // hoursKept bounds Hours. With the default period a week has 168.
 const hoursKept = 500
 
-// Hours reads the rows of the compensations in the database. A program's own Store has none: then it reads the records in Kafka, whose
-// counts end with the pass.
+// Hours reads the rows of the compensations in the database. Without a database, and with a program's own Store, there are none.
 func (p Pipeline) Hours(ctx context.Context) (h Hours, err error) {
 	h.Period = p.Config.Compensator.Period
-	if p.Store != nil && !p.OwnStore {
-		h.Leases, _ = p.Store.LeaseHolders(ctx)
-		kept, err := p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
-		if err == nil && len(kept) == 0 {
-			kept, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-store.HoursFor), 1)
-		}
-		h.Hours = append(h.Hours, kept...)
-		return h, err
+	if p.Store == nil || p.OwnStore {
+		return h, health.ErrNoDatabase
 	}
-	if err := p.reachKafka(ctx); err != nil {
-		return h, err
-	}
-	state, err := p.Control.Read(ctx, time.Now())
-	for _, one := range state.Sweeps {
-		if one.Why == control.SweepPeriod {
-			h.Hours = append(h.Hours, hourOf(one))
-		}
+	h.Leases, _ = p.Store.LeaseHolders(ctx)
+	h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-7*24*time.Hour), hoursKept)
+	if err == nil && len(h.Hours) == 0 {
+		h.Hours, err = p.Store.SweepHours(ctx, p.Config.Topics.Close, time.Now().Add(-store.HoursFor), 1)
 	}
 	return h, err
-}
-
-// hourOf returns what a record says of the compensation of a period.
-func hourOf(s control.Sweep) overdue.Hour {
-	h := overdue.Hour{Begin: s.StartedAt, State: overdue.Finished, Ended: s.Ended(), TookMillis: s.TookMillis,
-		Counts: overdue.Counts{Missed: int64(s.Missed), AfterPause: int64(s.AfterPause), AfterFailure: int64(s.AfterFailure), NotClosed: int64(s.Failed)}}
-	if s.Error != "" {
-		h.State = overdue.Unfinished
-	}
-	if s.PeriodMillis > 0 {
-		h.Begin = h.Begin.Truncate(time.Duration(s.PeriodMillis) * time.Millisecond)
-	}
-	return h
 }
 
 // Pauses returns the pauses that are on. Without a database a service closes the orders, and there are none. The error is ErrNoPauses

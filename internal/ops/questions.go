@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
 	"github.com/orderclose/orderclose/internal/clock"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/lock"
@@ -23,9 +21,6 @@ import (
 
 // ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
 const ClockSkewWarning = 250 * time.Millisecond
-
-// factTimeout bounds the reading of what processes have announced.
-const factTimeout = 15 * time.Second
 
 // The names of the checks whose answers others read.
 const (
@@ -112,31 +107,6 @@ func (p Pipeline) Settings() *config.Config { return p.Config }
 
 // Database implements health.Asked.
 func (p Pipeline) Database() *store.Store { return p.Store }
-
-// processes returns the processes that run or should run, sorted by name; status was just read. Processes are known by their membership in groups, those
-// that announce themselves each minute by that. If a group could not be read, none is Gone. complete says that all groups and announcements were read.
-func (p Pipeline) processes(ctx context.Context, status backlog.Status) (all []control.Process, complete bool) {
-	ctx, cancel := context.WithTimeout(ctx, factTimeout)
-	defer cancel()
-	var state control.State
-	known := false // what was announced
-	if p.Control != nil {
-		var err error
-		state, err = p.Control.Read(ctx, time.Now()) // on an error it is empty
-		known = err == nil
-	}
-	complete = true
-	var members []string
-	for _, t := range status.Topics {
-		complete = complete && t.Problem == ""
-		members = append(members, t.ClientIDs...)
-	}
-	all = control.Compare(state.Processes, members, time.Now())
-	if !complete {
-		all = slices.DeleteFunc(all, func(p control.Process) bool { return p.State == control.Gone })
-	}
-	return all, complete && known
-}
 
 // pendingLetters counts the dead letters that wait for a person, by cause.
 func (p Pipeline) pendingLetters(ctx context.Context) (deadletters.Counts, error) {

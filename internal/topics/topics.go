@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
@@ -40,10 +39,7 @@ func Specs(c *config.Config) []kafka.TopicSpec {
 	}
 	dead := spec(c.Topics.DeadLetter, "", deadLetterRetention)
 	dead.Partitions = 1 // few records, read by people
-	controlTopic := spec(c.Topics.Control, "", week)
-	controlTopic.Partitions, controlTopic.MaxBytes = 1, control.MaxRecord // a few records a minute, small ones
-	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week),
-		dead, spec(c.Topics.Events, "", week), controlTopic)
+	return append(specs, spec(c.Topics.Close, c.CloserGroup(), week), dead, spec(c.Topics.Events, "", week))
 }
 
 // Durability says what topics that match the configuration lose if brokers lose power.

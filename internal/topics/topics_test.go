@@ -103,26 +103,26 @@ func TestApply_SyncsTheOnlyCopy(t *testing.T) {
 		}
 		return fixed, flush
 	}
-	all := func(value string) []string { return slices.Repeat([]string{value}, 5) }
-	waiting := []string{"1", "1000", "1", "1", ""} // bucket, close topic, dead letters, events, control topic
+	all := func(value string) []string { return slices.Repeat([]string{value}, 4) }
+	waiting := []string{"1", "1000", "1", "1"} // bucket, close topic, dead letters, events
 	for _, step := range []struct {
 		text  string
 		fixed int
 		want  []string
 	}{
-		{"", 5, waiting}, {"sync: always", 2, all("1")}, {"", 2, waiting}, {"sync: never", 4, all("")}, {"", 4, waiting},
-		{"closer: {http: {url: 'https://shop.example/close'}}", 2, all("1")},
+		{"", 4, waiting}, {"sync: always", 1, all("1")}, {"", 1, waiting}, {"sync: never", 4, all("")}, {"", 4, waiting},
+		{"closer: {http: {url: 'https://shop.example/close'}}", 1, all("1")},
 	} {
 		fixed, flush := apply(step.text)
 		expect.Same(t, flush, step.want, "of the only copy with %q", step.text)
 		expect.Equal(t, len(fixed), step.fixed, "topics fixed with %q", step.text)
 	}
-	must.Do(t, drop.Topics(t.Context(), k, "delay_10s", "order-close", "order-close-dead-letter", "order-events", "order-close-control"))
+	must.Do(t, drop.Topics(t.Context(), k, "delay_10s", "order-close", "order-close-dead-letter", "order-events"))
 	_, flush := apply("replication: 3\nsync: always")
 	expect.Same(t, flush, all("1"), "with sync: always")
 	setTopic(t, broker, "order-close", "flush.messages", "100") // by an operator
 	_, flush = apply("replication: 3")
-	expect.Same(t, flush, []string{"", "100", "", "", ""}, "with replicas")
+	expect.Same(t, flush, []string{"", "100", "", ""}, "with replicas")
 }
 
 // Brokers that sync each record of every topic need no setting of the close topic, which would sync less.
@@ -148,7 +148,7 @@ func TestApply_SyncsUntilThereAreReplicas(t *testing.T) {
 	fixed, left, err := k.Apply(t.Context(), Specs(must.Get(config.Parse("topics.yaml", []byte(text+"replication: 3")))(t)))
 	must.Do(t, err)
 	flushes := func(f kafka.Finding) bool { return strings.Contains(f.What, "flush") }
-	expect.That(t, len(left) == 5 && !slices.ContainsFunc(fixed, flushes), "fixed %v, left %v", fixed, left)
+	expect.That(t, len(left) == 4 && !slices.ContainsFunc(fixed, flushes), "fixed %v, left %v", fixed, left)
 }
 
 // A managed service accepts some settings only. The others are applied, and the difference is left to a person.

@@ -1,7 +1,7 @@
 // Package wire is the format of the records of orders and of the rows of the outbox tables. It also has what the client of Kafka and its callers
 // exchange. docs/wire.md describes the format for other languages.
 //
-// The root package has the events, internal/control the records of the control topic, internal/deadletters what resolves a dead letter, and
+// The root package has the events, internal/deadletters what resolves a dead letter, and
 // internal/signature the signatures of requests. The bytes of each format are stable. The types here are not: they belong to this module.
 //
 //	record.go      the record of an order: key, value and headers

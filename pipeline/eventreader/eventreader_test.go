@@ -20,7 +20,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -119,14 +118,6 @@ func TestRead_OneDamagedAnswerLosesNoEvent(t *testing.T) {
 	appendEvents(t, good, "order-events")
 	seen := readAll(t, damaged, closeOptions{Skipped: func(err error) { t.Error(err) }})
 	expect.Equal(t, len(seen), 20, "handled of 20 events")
-}
-
-func TestControl_OneDamagedAnswerLosesNoSweep(t *testing.T) {
-	_, good, damaged := newBroker(t, "control", 1, "sweeper-of-the-shop")
-	m := must.Get(control.Sweep{StartedAt: time.Now(), Holder: "sweeper-of-the-shop"}.Encode())(t)
-	must.Get(good.Append(t.Context(), "control", 0, []wire.Message{m}))(t)
-	state := must.Get(control.New(damaged, "control").Read(t.Context(), time.Now()))(t)
-	expect.Equal(t, len(state.Sweeps), 1, "sweeps")
 }
 
 // A call of Handle that fails repeats its own events, and not those of the calls before it.

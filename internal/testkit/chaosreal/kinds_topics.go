@@ -27,8 +27,6 @@ var topicKinds = []kind{
 	{name: "recreate-close-topic", does: "the close topic is deleted with its records and commits, and created again",
 		least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
 		play: func(w *world, e event) error { return w.recreate(e, w.cfg.Topics.Close) }},
-	{name: "recreate-control-topic", does: "the control topic is deleted and created again", least: time.Second, most: 4 * time.Second, on: onBrokers, loses: true,
-		play: func(w *world, e event) error { return w.recreate(e, w.cfg.Topics.Control) }},
 	{name: "delete-records-delay", does: "every record of a delay topic is deleted, as retention does",
 		least: 100 * time.Millisecond, most: time.Second, on: onTopics, loses: true,
 		play: func(w *world, e event) error { return w.deleteRecords(w.delayTopic(e)) }},
@@ -83,7 +81,7 @@ func (w *world) delayTopics() (all []string) {
 
 func (w *world) topics() []string {
 	t := w.cfg.Topics
-	return append(w.delayTopics(), t.Close, t.DeadLetter, t.Events, t.Control)
+	return append(w.delayTopics(), t.Close, t.DeadLetter, t.Events)
 }
 
 func (w *world) delayTopic(e event) string {

@@ -20,7 +20,7 @@ var compensatorMutants = []mutant{
 		"compensator", "TestLock_TheWorkEndsWhenTheLockIsLost/another_has_it", "the work goes on"},
 	{"eternal-lock-key", "a lock key without expiry counts as held", changes{{":", " && false:"}},
 		"compensator", "TestHolder_OneProcessWorksWhateverHappensToTheLock", "with a stuck key"},
-	{"no-lock-no-loop", "without a lock nobody works", changes{{`h.lead(ctx, "none", false)`, "askInterval"}},
+	{"no-lock-no-loop", "without a lock nobody works", changes{{`h.lead(ctx, false)`, "askInterval"}},
 		"compensator", "TestLoop_AnOwnStoreIsSearchedByPages/nothing", "a lost order is closed after"},
 	{"holder-keeps-lock", "a process that cannot work keeps others from it", changes{{"h.resign <- struct{}{}", "<-(chan struct{})(nil)"}},
 		"compensator", "TestLoop_AProcessThatCannotWorkGivesTheLockBack/reads_fail", "lost order"},

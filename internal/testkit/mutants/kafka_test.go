@@ -36,7 +36,7 @@ var kafkaMutants = []mutant{
 		"internal/kafka", "TestRead_NothingBeforeTheEndOfTheLogIsAnError", "before the end"},
 	{"checksum-ignored", "the checksum of a batch is not compared", changes{{"{", "&& false {"}},
 		"internal/kafka/recordbatch", "TestSplit_ReportsDamagedBatchAfterGoodRecords", "corrupt <nil>"},
-	{"earliest-offset-believed", "the clock estimate believes the offset that closes earliest", changes{{"return least", "return most"}},
+	{"earliest-offset-believed", "the clock estimate believes the offset that closes earliest", changes{{"return b.least", "return b.most"}},
 		"internal/clock", "TestBelieved_IsNeverAheadOfTheOtherClock", "and the true offset is"},
 	{"span-crosses-logs", "a read of a span continues in a recreated log", changes{{"{", "&& f.Next > s.End {"}},
 		"internal/kafka/reads", "TestScan_StopsAtRecreatedOrShorterLog", "the log became shorter"},
@@ -70,5 +70,5 @@ var kafkaMutants = []mutant{
 	{"end-of-another-log", "the end of a recreated log counts as that of the log before", changes{{"t.id == log.topicID && ", ""}},
 		"internal/kafka", "TestClaim_KnowsTheEndOfItsLogAndOfNoOther", "after the topic was recreated"},
 	{"one-damage-counts", "one damaged answer counts as a damaged log", changes{{"corruptTries", "1"}},
-		"pipeline/eventreader", "TestControl_OneDamagedAnswerLosesNoSweep", "sweeps: got"},
+		"pipeline/eventreader", "TestRead_OneDamagedAnswerLosesNoEvent", "handled of 20 events"},
 }

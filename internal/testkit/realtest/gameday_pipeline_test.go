@@ -3,7 +3,6 @@ package realtest
 import (
 	"fmt"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -171,7 +170,7 @@ var pipelineIncidents = []incident{
 	},
 }
 
-// frozenCloser freezes one of two closers, and lets it go on. The console, status and doctor name the process until then.
+// frozenCloser freezes one of two closers, and lets it go on.
 func (g *game) frozenCloser() {
 	g.t.Helper()
 	g.watch()
@@ -189,20 +188,12 @@ func (g *game) frozenCloser() {
 	members("2 members")
 	g.place("waiting", 20, 5*time.Second) // some wait in partitions of the process
 	g.send("frozen", syscall.SIGSTOP)
-	g.named(health.ProcessGone, func(all []health.Problem) bool {
-		return len(all) > 0 && all[0].Kind == health.ProcessGone && strings.HasPrefix(all[0].Process, "closer@")
-	})
 	g.fires(g.alerts...)
 	g.look(g.alerts...)
 	members("1 member")
 	g.send("frozen", syscall.SIGCONT)
 	g.resolves(g.alerts...)
 	members("2 members")
-	g.until("status and the console name no process", func() bool {
-		out, _ := g.do("orderclose status -o json")
-		_, body := request(g.t, "GET", "http://"+g.console+"/")
-		return strings.Contains(out, `"problems"`) && strings.Contains(body, `id="verdict"`) && !strings.Contains(out+body, string(health.ProcessGone))
-	})
 }
 
 // unknownOrders hands n orders to the closer for their last attempt that the database does not have.

@@ -1,11 +1,9 @@
 package realtest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,12 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/drop"
@@ -133,13 +128,6 @@ func topicsCheckFindsDrift(t *testing.T, s environ.Servers) {
 		r.until(fmt.Sprintf("flush.messages of the close topic is %s with sync: %s", want, sync), func() bool { // the controller has it before the broker
 			return must.Get(r.kafka.Topics(t.Context(), cfg.Topics.Close))(t)[cfg.Topics.Close].Config["flush.messages"] == want
 		})
-	}
-	// The control topic measures what its readers unpack: these have some hundred bytes on the wire.
-	client := must.Get(kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(1_000_000)))(t)
-	defer client.Close()
-	for size, want := range map[int]error{30_000: nil, control.MaxRecord: kerr.MessageTooLarge, 900_000: kerr.MessageTooLarge} {
-		err := client.ProduceSync(t.Context(), &kgo.Record{Topic: r.cfg.Topics.Control, Value: bytes.Repeat([]byte("x"), size)}).FirstErr()
-		expect.That(t, errors.Is(err, want), "a record of %d bytes: %v, want %v", size, err, want)
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/clients"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/runbook"
@@ -376,9 +375,9 @@ func (s *seat) webhook() {
 	defer other.Rollback()
 	must.Get(other.ExecContext(s.t.Context(), "SELECT id FROM outbox_events ORDER BY id LIMIT 1 FOR UPDATE"))(s.t)
 	s.run(func(string) error {
-		return errors.Join(s.arrived(s.cfg.Topics.Control), s.has("SELECT COUNT(*) FROM orderclose_webhook_state WHERE other_reader_ms > 0"+
-			" AND NOT EXISTS (SELECT 1 FROM outbox_events WHERE order_id = 'good')"+
-			" AND NOT EXISTS (SELECT 1 FROM orderclose_webhook_events WHERE order_id = 'good')"))
+		return s.has("SELECT COUNT(*) FROM orderclose_webhook_state WHERE other_reader_ms > 0" +
+			" AND NOT EXISTS (SELECT 1 FROM outbox_events WHERE order_id = 'good')" +
+			" AND NOT EXISTS (SELECT 1 FROM orderclose_webhook_events WHERE order_id = 'good')")
 	})
 }
 
@@ -392,12 +391,12 @@ func (s *seat) producer() {
 	}
 }
 
-// relay forwards a record, hops another record, gives a third up, and measures the brokers' time.
+// relay forwards a record, hops another record, and gives a third up.
 func (s *seat) relay() {
 	small, topics := s.cfg.Buckets[0], s.cfg.Topics
 	s.put(small.Topic, s.record("due", 100*time.Millisecond), s.record("later", later))
 	s.run(func(string) error {
-		return errors.Join(s.arrived(topics.Close, s.cfg.Buckets[1].Topic, topics.DeadLetter, topics.Control), s.committed(s.cfg.RelayGroup(small), small.Topic))
+		return errors.Join(s.arrived(topics.Close, s.cfg.Buckets[1].Topic, topics.DeadLetter), s.committed(s.cfg.RelayGroup(small), small.Topic))
 	})
 }
 
@@ -414,7 +413,7 @@ func (s *seat) closer() {
 		if !strings.Contains(log, "order=bad") {
 			err = errors.Join(err, errors.New("order bad has not failed"))
 		}
-		return errors.Join(err, s.has("SELECT COUNT(*) FROM stock WHERE available = 5 AND reserved = 0"), s.arrived(s.cfg.Buckets[1].Topic, s.cfg.Topics.Control),
+		return errors.Join(err, s.has("SELECT COUNT(*) FROM stock WHERE available = 5 AND reserved = 0"), s.arrived(s.cfg.Buckets[1].Topic),
 			s.committed(s.cfg.CloserGroup(), s.cfg.Topics.Close))
 	})
 	db := s.open(store.Options{})
@@ -435,11 +434,7 @@ func (s *seat) compensator() {
 			"+ INTERVAL 50 SECOND, 1)")
 	s.put(s.cfg.Topics.DeadLetter)
 	s.run(func(string) error {
-		state, err := control.New(s.admin, s.cfg.Topics.Control).Read(s.t.Context(), time.Now())
-		if err == nil && len(state.Sweeps) == 0 {
-			err = errors.New("no sweep is recorded")
-		}
-		return errors.Join(err, s.has("SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'sweep'"),
+		return errors.Join(s.has("SELECT COUNT(*) FROM receipts WHERE order_id = 'good' AND path = 'sweep'"),
 			s.has("SELECT COUNT(*) FROM sweeps WHERE ended_at > '2026-02-01' AND name = '"+name+"'"),
 			s.has("SELECT COUNT(*) FROM late_payments WHERE order_id = 'late' AND source = 'recheck'"),
 			s.has("SELECT CASE WHEN MIN(order_id) = 'soon' THEN 1 ELSE 0 END FROM order_reminders"))
@@ -468,7 +463,7 @@ func (s *seat) outbox() {
 	s.exec("INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('good', '{}', UTC_TIMESTAMP(3)), ('large', REPEAT('x', 2097152), UTC_TIMESTAMP(3))")
 	topics := s.cfg.Topics
 	s.run(func(string) error {
-		return errors.Join(s.arrived(topics.Events, topics.DeadLetter, s.cfg.Buckets[1].Topic, topics.Close, topics.Control),
+		return errors.Join(s.arrived(topics.Events, topics.DeadLetter, s.cfg.Buckets[1].Topic, topics.Close),
 			s.has("SELECT CASE WHEN (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) = 0 THEN 1 ELSE 0 END"))
 	})
 }
@@ -533,12 +528,12 @@ func (s *seat) migrate() {
 	expect.NoError(s.t, s.byKey().RecordDelays(s.t.Context()))
 }
 
-// viewer runs the commands that only read, beside records that wait in a bucket and in the topics of due orders, and records of the dead-letter topic and
-// the control topic. It reads the version of the schema, and runs the query of the runbook.
+// viewer runs the commands that only read, beside records that wait in a bucket and in the topics of due orders, and records of the dead-letter topic. It
+// reads the version of the schema, and runs the query of the runbook.
 func (s *seat) viewer() {
 	topics := s.cfg.Topics
 	s.put(topics.Close, s.record("due", -time.Second)) // status exits with 3 if a record is there too early
-	for _, topic := range []string{s.cfg.Buckets[0].Topic, topics.DeadLetter, topics.Control} {
+	for _, topic := range []string{s.cfg.Buckets[0].Topic, topics.DeadLetter} {
 		s.put(topic, s.record("due", time.Minute))
 	}
 	s.cli(s.user.env, "status", "dlq ls")

@@ -287,7 +287,6 @@ func (r *secretsRig) play(admin *kafka.Cluster, root *store.Store, cfg *config.C
 	}
 	r.find(r.t, "the output of the roles", log)
 	r.find(r.t, "a dead letter", r.records(admin, cfg.Topics.DeadLetter))
-	r.find(r.t, "a record in the control topic", r.records(admin, cfg.Topics.Control))
 	r.find(r.t, "an event", r.records(admin, cfg.Topics.Events))
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/control"
 	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
@@ -25,12 +24,11 @@ var attackers = map[string]struct {
 	attack func(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order)
 	bound  func(r *rig) time.Duration
 }{
-	"write orders":            {forgeOrders, func(r *rig) time.Duration { return time.Minute }},
-	"write dead letters":      {forgeLetters, func(r *rig) time.Duration { return time.Minute }},
-	"write the control topic": {forgeControl, func(r *rig) time.Duration { return 6 * time.Minute }},
-	"read with a group":       {skipRecords, func(*rig) time.Duration { return missBound }},
-	"insert schedules":        {forgeSchedules, func(r *rig) time.Duration { return time.Minute }},
-	"delete outbox rows":      {stealRows, func(*rig) time.Duration { return missBound }},
+	"write orders":       {forgeOrders, func(r *rig) time.Duration { return time.Minute }},
+	"write dead letters": {forgeLetters, func(r *rig) time.Duration { return time.Minute }},
+	"read with a group":  {skipRecords, func(*rig) time.Duration { return missBound }},
+	"insert schedules":   {forgeSchedules, func(r *rig) time.Duration { return time.Minute }},
+	"delete outbox rows": {stealRows, func(*rig) time.Duration { return missBound }},
 }
 
 // None of these principals closes an order early, one that is paid, or one twice, and none keeps an order open beyond the next sweep.
@@ -101,26 +99,6 @@ func forgeLetters(ctx context.Context, r *rig, random *rand.Rand, orders []order
 		letter = deadletters.Resolution{Partition: random.IntN(2), Offset: random.Int64N(50), How: deadletters.Redriven}.Encode(m.Key)
 	}
 	r.append(ctx, r.cfg.Topics.DeadLetter, letter)
-}
-
-// forgeControl writes pauses, probes of wrong clocks, losses, processes and garbage.
-func forgeControl(ctx context.Context, r *rig, random *rand.Rand, _ []orderclose.Order) {
-	now := time.Now()
-	var m wire.Message
-	switch random.IntN(5) {
-	case 0:
-		m.Key = []byte("pause") // nobody reads it
-		m.Value = fmt.Appendf(nil, `{"path":"pipeline","until":%q,"created_at":%q}`, now.AddDate(99, 0, 0).Format(time.RFC3339), now.Format(time.RFC3339))
-	case 1:
-		m.Value = fmt.Appendf(nil, `{"probe":%d,"database":%d}`, now.UnixMilli(), now.Add(time.Duration(random.IntN(7)-3)*time.Hour).UnixMilli())
-	case 2:
-		m.Key, m.Value = []byte("lost"), fmt.Appendf(nil, `{"topic":%q,"last":%d}`, r.cfg.Buckets[random.IntN(4)].Topic, random.Int64N(1<<40)) // of an older relay
-	case 3:
-		m = must.Get(control.Announcement{}.Encode())(r.t)
-	default:
-		m = wire.Message{Key: []byte([]string{"pause", "sweep", "process", "delays", "lost"}[random.IntN(5)]), Value: []byte(`{"until":"x"`)}
-	}
-	r.append(ctx, r.cfg.Topics.Control, m)
 }
 
 // skipRecords takes the partitions of a relay, and commits what nobody has forwarded. A member that is gone has done the same.

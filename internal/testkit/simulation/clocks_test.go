@@ -93,7 +93,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 // sends it to the close topic. The closer asks the database, and schedules the order again.
 func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.producerAhead, r.relayAhead = 24*time.Hour, -11*time.Second
+		r.producerAhead = 24 * time.Hour
 		r.startStable()
 		for i := range 10 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
@@ -111,16 +111,69 @@ func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 	})
 }
 
-// TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records back.
-func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
-	simulate(t, testConfig(), func(_ context.Context, r *rig) {
-		r.disturbed, r.relayAhead = true, time.Hour
-		r.start(pipeline.Relay)
-		time.Sleep(10 * time.Second)
-		r.order("o", "virtual", true)
-		time.Sleep(4 * time.Minute) // it is due in five, and has been read by now
-		r.check(time.Time{})
-	})
+// TestSimulation_ARelayWhoseClockIsTenMinutesWrong, by which no order closes early. A relay without a database learns the brokers' clock by its first
+// append: if it is fast, that record comes too early, and the closer sends it back. If it is slow, what waits is late, once. The loop bounds that
+// where a database can be searched.
+func TestSimulation_ARelayWhoseClockIsTenMinutesWrong(t *testing.T) {
+	t.Parallel()
+	const late, onTime = 10*time.Minute + time.Second, time.Second
+	for _, c := range []struct {
+		ahead              time.Duration
+		database, searched bool
+		first, later       time.Duration // how late the orders of the first minutes, and those of later ones, may be
+		early              int           // how many records may come too early: those that are due within ten minutes of the first append
+	}{
+		{10 * time.Minute, true, false, onTime, onTime, 0},
+		{-10 * time.Minute, true, false, onTime, onTime, 0},
+		{10 * time.Minute, false, false, onTime, onTime, 20},
+		{10 * time.Minute, false, true, onTime, onTime, 20},
+		{-10 * time.Minute, false, false, late, onTime, 0},
+		{-10 * time.Minute, false, true, 30 * time.Second, onTime, 0},
+	} {
+		for _, every := range []time.Duration{10 * time.Second, 16 * time.Minute} {
+			t.Run(fmt.Sprintf("ahead=%v/database=%v/searched=%v/every=%v", c.ahead, c.database, c.searched, every), func(t *testing.T) {
+				simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+					r.disturbed = true
+					r.startAs("relay", pipeline.Relay, func(o *pipeline.Options) {
+						o.Now = func() time.Time { return time.Now().Add(c.ahead) }
+						if c.database {
+							o.Connections.Store = r.db
+						}
+					})
+					r.start(pipeline.Closer)
+					r.start(pipeline.Outbox)
+					if c.searched {
+						r.start(pipeline.Compensator)
+					}
+					time.Sleep(10 * time.Second)
+					began := time.Now()
+					for n := 0; time.Since(began) < 18*time.Minute; n++ {
+						r.order(fmt.Sprint("o", n), "virtual", true)
+						time.Sleep(every)
+					}
+					time.Sleep(7 * time.Minute)
+					v := r.verdict(time.Now())
+					early := 0
+					for _, broken := range v.Violations {
+						if _, err := fmt.Sscanf(broken, "%d records were in the close topic before", &early); err != nil {
+							t.Error(broken)
+						}
+					}
+					var first, later time.Duration
+					for _, s := range v.Samples {
+						if s.Due.Sub(began) < 16*time.Minute {
+							first = max(first, s.Late)
+						} else {
+							later = max(later, s.Late)
+						}
+					}
+					t.Logf("closed %v, late by %v at first and %v later, %d early records", v.ByPath, first, later, early)
+					expect.That(t, first <= c.first && later <= c.later && early <= c.early, "late by %v at first and %v later, %d early records; want %v, %v, %d",
+						first, later, early, c.first, c.later, c.early)
+				})
+			})
+		}
+	}
 }
 
 // TestSimulation_ABrokersClockMakesNoOrderLate: the brokers' clock is behind or ahead of the database's, all the time or from some moment on.

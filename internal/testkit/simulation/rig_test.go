@@ -271,13 +271,11 @@ func (r *rig) maxAppends() int {
 	return 3 * (longestWalk(r.cfg.Buckets, longest) + 2)
 }
 
-// appends returns the number of records in all topics but the control topic.
+// appends returns the number of records in all topics.
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
 	for _, spec := range topics.Specs(r.cfg) {
-		if spec.Name != r.cfg.Topics.Control {
-			n += r.inTopic(spec.Name)
-		}
+		n += r.inTopic(spec.Name)
 	}
 	return n
 }
