@@ -17,8 +17,8 @@ import (
 const (
 	// recordsInterval is the interval between a compensator's checks of the waiting records.
 	recordsInterval = time.Minute
-	// recordsTimeout bounds one check. A partition that has not answered by then is unknown.
-	recordsTimeout = 30 * time.Second
+	// recordsTimeout bounds one check, and recordsRound each round of its requests. A partition that has not answered by then is unknown.
+	recordsTimeout, recordsRound = 30 * time.Second, 10 * time.Second
 )
 
 // watchRecords checks each minute which records wait and which are overdue, until ctx ends. Relays and closers report how far behind they are by
@@ -46,7 +46,7 @@ func (a *App) checkRecords(ctx context.Context) {
 // waitingRecords returns the state of the topics in which records of orders wait.
 func (a *App) waitingRecords(ctx context.Context) backlog.Status {
 	targets := backlog.Topics(ctx, a.conns.Kafka, a.config())
-	return backlog.ReadStatus(ctx, reads.Log{Cluster: a.conns.Kafka}, targets, a.clock.Time)
+	return backlog.ReadStatus(ctx, reads.Log{Cluster: a.conns.Kafka}, targets, recordsRound, a.clock.Time)
 }
 
 // writeProbeInterval is the pause between two questions of a closer or compensator whether the database takes writes.

@@ -36,6 +36,8 @@ type TopicGroup struct {
 type Status struct {
 	At     time.Time     `json:"at"` // by the clock of this machine, which Overdue is computed with
 	Topics []TopicStatus `json:"topics"`
+	// Silent are the addresses of brokers that do not answer. Pipeline.Status sets it.
+	Silent []string `json:"silent_brokers,omitempty"`
 	// Members are those of the groups, by name.
 	Members []Member `json:"members,omitempty"`
 }
@@ -121,25 +123,32 @@ func Topics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGr
 	return append(all, TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
 }
 
-// ReadStatus returns the state of the targets. An error becomes the Problem of its topic or partition and does not hide the others. now returns the
-// current time; it is called several times, by several goroutines at once.
-func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, now func() time.Time) Status {
+// ReadStatus returns the state of the targets. An error becomes the Problem of its topic or partition and does not hide the others. Each of three
+// rounds of requests takes as long as round at most: for the topics and their groups, the ends of the partitions, and what waits in them. now
+// returns the current time; it is called several times, by several goroutines at once.
+func ReadStatus(ctx context.Context, log Log, targets []TopicGroup, round time.Duration, now func() time.Time) Status {
 	r := Status{At: now().UTC(), Topics: make([]TopicStatus, len(targets))}
 	commits := make([][]kafka.Commit, len(targets))
 	groups := make([]kafka.Group, len(targets))
+	first, cancel := context.WithTimeout(ctx, round)
+	defer cancel()
 	each(len(targets), func(i int) {
-		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
+		r.Topics[i], commits[i], groups[i] = inspectTopic(first, log, targets[i])
 	})
 	var queries []kafka.OffsetQuery
 	for i, t := range r.Topics {
 		queries = append(queries, kafka.OffsetQueries(targets[i].Topic, len(t.Partitions), kafka.LogStart, kafka.LogEnd)...)
 	}
-	answers := log.Offsets(ctx, queries)
+	second, cancel := context.WithTimeout(ctx, round)
+	defer cancel()
+	answers := log.Offsets(second, queries)
+	third, cancel := context.WithTimeout(ctx, round)
+	defer cancel()
 	for i, target := range targets { //mutant:silent-topic-hides
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
 			in := inspection{target, log, p, commits[i][p], groups[i].Owner(p), answers[p]}
-			t.Partitions[p] = in.inspect(ctx, now)
+			t.Partitions[p] = in.inspect(third, now)
 		})
 		answers = answers[len(t.Partitions):]
 		for _, p := range t.Partitions {

@@ -101,7 +101,7 @@ func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end
 func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitionsLog{now: time.Now(), n: 30}
-		r := ReadStatus(t.Context(), log, []TopicGroup{{Topic: "bucket", Length: time.Minute}, {Topic: "close"}}, time.Now)
+		r := ReadStatus(t.Context(), log, []TopicGroup{{Topic: "bucket", Length: time.Minute}, {Topic: "close"}}, time.Minute, time.Now)
 		bucket := r.Topics[0]
 		expect.That(t, bucket.Waiting == 29*7-3 && len(bucket.Partitions) == 30 && bucket.Problem == "",
 			"%d wait in %d partitions, %q; want 200 in 30", bucket.Waiting, len(bucket.Partitions), bucket.Problem)
@@ -167,7 +167,8 @@ func (l *behindLog) ReadSome(_ context.Context, _ string, _ int, offset, end int
 // inspect inspects the only partition.
 func (l *behindLog) inspect() PartitionStatus {
 	l.n = 1
-	return ReadStatus(context.Background(), l, []TopicGroup{{Topic: "bucket", Length: time.Minute}}, func() time.Time { return l.now }).Topics[0].Partitions[0]
+	targets := []TopicGroup{{Topic: "bucket", Length: time.Minute}}
+	return ReadStatus(context.Background(), l, targets, time.Minute, func() time.Time { return l.now }).Topics[0].Partitions[0]
 }
 
 // TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead for a while, and the owner does nothing.
@@ -482,10 +483,10 @@ func TestRequests(t *testing.T) {
 		ask  func() (problems int)
 		want map[string]int
 	}{
-		{"the first status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
+		{"the first status", func() int { return ReadStatus(t.Context(), log, targets, time.Minute, time.Now).Problems() },
 			// The bounds are two requests. In each partition: the head, and the start of the gap, which brings all.
 			map[string]int{"FindCoordinator": 3, "OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
-		{"another status", func() int { return ReadStatus(t.Context(), log, targets, time.Now).Problems() },
+		{"another status", func() int { return ReadStatus(t.Context(), log, targets, time.Minute, time.Now).Problems() },
 			map[string]int{"OffsetFetch": 3, "DescribeGroups": 3, "ListOffsets": 2, "Fetch": 3 * partitions * 2}},
 		{"the window of a replay", func() int {
 			expect.NoError(t, expect.Err(log.Window(t.Context(), "order-close", kafka.MomentOf(now.Add(-time.Hour)), kafka.MomentOf(now.Add(time.Hour)))))

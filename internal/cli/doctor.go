@@ -103,7 +103,7 @@ func checked(ctx context.Context, needed int, checks []check) (all []checkup) {
 }
 
 func (c *common) doctor(ctx context.Context, s *session, try bool) error {
-	facts := s.questions(ctx).Facts(ctx)
+	facts := s.facts(ctx)
 	v := health.Judge(facts)
 	needed, checks := s.checksOfDatabase(facts, try)
 	all := append(checked(ctx, 0, s.checksOfKafka(v)), checked(ctx, needed, checks)...)

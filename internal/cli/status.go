@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/pausing"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/webhook"
 )
@@ -71,7 +72,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	return c.readAny(func(s *session) error {
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
-		facts := s.questions(ctx).Facts(ctx)
+		facts := s.facts(ctx)
 		status, overdue, pauses := health.KafkaCheck.Of(facts), ops.OverdueCheck.Of(facts).Value, ops.PausesCheck.Of(facts)
 		if status.Away() && s.Store == nil {
 			return Exit(Partly, status.Err)
@@ -130,6 +131,23 @@ func printWithoutKafka(w io.Writer, hours health.Answer[ops.Hours]) {
 func (s *session) questions(ends context.Context) *ops.Questions {
 	p := s.pipeline()
 	return ops.NewQuestions(ends, statusTimeout, func() ops.Pipeline { return p }, webhook.Check)
+}
+
+// answersWithin is how long status and doctor wait for all answers while brokers are silent. Those of the others are there by then.
+const answersWithin = 4500 * time.Millisecond
+
+// facts asks all questions.
+func (s *session) facts(ctx context.Context) health.Facts {
+	q, began := s.questions(ctx), time.Now()
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		if kafka := ops.Get(waiting, q, health.KafkaCheck); kafka.Away() || len(kafka.Value.Silent) > 0 {
+			retry.Sleep(waiting, answersWithin-time.Since(began))
+			stop()
+		}
+	}()
+	return q.Facts(waiting)
 }
 
 // printVerdict prints each problem with the section of the runbook and the first commands of the section, and a

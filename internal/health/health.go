@@ -108,6 +108,7 @@ type ProblemKind string
 // The kinds of problems.
 const (
 	KafkaAway      ProblemKind = "kafka_away"      // Kafka does not answer
+	BrokersSilent  ProblemKind = "brokers_silent"  // some brokers do not answer, and others do
 	NotAnswered    ProblemKind = "not_answered"    // a question got no answer, though its server answers others
 	DatabaseAway   ProblemKind = "database_away"   // the database does not answer
 	WritesRefused  ProblemKind = "writes_refused"  // the database refuses the writes of a close
@@ -120,6 +121,7 @@ const (
 	SweepMissing   ProblemKind = "sweep_missing"   // no compensation has finished in two periods
 	SweepFound     ProblemKind = "sweep_found"     // in the newest period the compensator closed orders that the pipeline had missed
 	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
+	OutboxLate     ProblemKind = "outbox_late"     // rows of an outbox do not reach Kafka
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake
 	MemberStuck    ProblemKind = "member_stuck"    // a member of a group has overdue records and moves nothing, while others move theirs

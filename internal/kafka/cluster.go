@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,12 +135,79 @@ func (c *Cluster) Close() {
 	c.transport.brokers.close()
 }
 
-// Ping returns an error that names the brokers if the cluster does not answer.
+// Ping returns an error that names the brokers if none of the cluster answers. It asks all of them at once, so that one that hangs keeps nobody waiting.
 func (c *Cluster) Ping(ctx context.Context) error {
-	if _, err := c.transport.askTopics(ctx, []string{}); err != nil {
-		return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	return c.nobody(c.poll(asking, enough))
+}
+
+// silentAfter is how long a broker may take to answer Silent. Requests of a status take less while all is well.
+const silentAfter = 1500 * time.Millisecond
+
+// Silent returns the addresses of the brokers that do not answer within 1.5 s: those of Options, and those that the cluster reports. The error says
+// that none does.
+func (c *Cluster) Silent(ctx context.Context) (silent []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	asked := c.poll(ctx, func() {})
+	for address, err := range asked {
+		if err != nil {
+			silent = append(silent, address)
+		}
 	}
-	return nil
+	slices.Sort(silent)
+	for range silent { // the next one may be silent too
+		for _, address := range silent {
+			c.transport.brokers.skip(address)
+		}
+	}
+	return silent, c.nobody(asked)
+}
+
+// nobody returns an error if none of the brokers that poll has asked has answered.
+func (c *Cluster) nobody(asked map[string]error) (err error) {
+	for _, failed := range asked {
+		if failed == nil {
+			return nil
+		}
+		if err == nil || !errors.Is(failed, context.DeadlineExceeded) { // a refusal says more than silence
+			err = failed
+		}
+	}
+	return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
+}
+
+// poll asks all brokers at once, those of Options and those that they report, until ctx ends. It calls answered after each answer, and returns
+// the error of each; nil: it has answered.
+func (c *Cluster) poll(ctx context.Context, answered func()) map[string]error {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	asked := map[string]error{}
+	var ask func(addresses []string)
+	ask = func(addresses []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, address := range addresses {
+			if _, before := asked[address]; before {
+				continue
+			}
+			asked[address] = errNotSent
+			running.Go(func() {
+				_, err := c.transport.askBroker(ctx, address, []string{})
+				mu.Lock()
+				asked[address] = err
+				mu.Unlock()
+				if err == nil {
+					answered()
+					ask(c.transport.brokers.candidates())
+				}
+			})
+		}
+	}
+	ask(c.transport.brokers.candidates())
+	running.Wait()
+	return asked
 }
 
 // ErrNoTopic means that a topic does not exist.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -194,6 +195,36 @@ func TestIdempotent_GivesUpWithoutAnAnswer(t *testing.T) {
 		_, err := produce(ctx, "t", 0, []wire.RawRecord{someRecords[0].Raw()})
 		expect.Is(t, err, wire.ErrUnanswered, "an append without an answer")
 		expect.AtMost(t, time.Since(began), 11*time.Second, "the time until it gave up")
+	})
+}
+
+// TestSilent_NamesTheBrokersThatDoNotAnswer, whichever of them Options name, and later requests begin with one that does. Ping waits for none of them.
+func TestSilent_NamesTheBrokersThatDoNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.Ports(9092, 9093, 9094))
+		all := b.ListenAddrs()
+		for _, named := range [][]string{all, all[:1], {all[2], silent}, {silent, all[1], all[2]}} {
+			b.hung.Store("")
+			c := b.cluster(Options{Brokers: named})
+			before, err := c.Silent(t.Context())
+			expect.That(t, err == nil && slices.Contains(before, silent) == slices.Contains(named, silent) && len(before) <= 1, "%v, %v; named are %v",
+				before, err, named)
+			b.hung.Store(all[1])
+			began := time.Now()
+			must.Do(t, c.Ping(t.Context()))
+			expect.AtMost(t, time.Since(began), time.Second, "the time of a ping")
+			got, err := c.Silent(t.Context())
+			expect.That(t, err == nil && slices.Contains(got, all[1]) && len(got) == len(before)+1, "%v, %v; %s does not answer", got, err, all[1])
+			expect.AtMost(t, time.Since(began), 3*time.Second, "the time until the silent brokers are known")
+			for range 3 {
+				began = time.Now()
+				must.Get(c.TopicNames(t.Context(), ""))(t)
+				expect.AtMost(t, time.Since(began), time.Second, "the time of a request to any broker")
+			}
+		}
+		c := b.cluster(Options{Brokers: []string{silent, all[1]}})
+		got, err := c.Silent(t.Context())
+		expect.That(t, err != nil && len(got) == 2, "%v, %v; nobody answers", got, err)
 	})
 }
 

@@ -208,6 +208,11 @@ func (t *transport) judge(of about, err error) error {
 
 // askTopics asks any broker for the metadata of topics by name; nil means all topics. It never creates a topic.
 func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
+	return t.askBroker(ctx, anyBroker, names)
+}
+
+// askBroker is askTopics of the broker at an address.
+func (t *transport) askBroker(ctx context.Context, address string, names []string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	if names != nil {
 		req.Topics = []kmsg.MetadataRequestTopic{}
@@ -215,7 +220,7 @@ func (t *transport) askTopics(ctx context.Context, names []string) (*kmsg.Metada
 	for _, name := range names {
 		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
-	answer, err := req.RequestWith(ctx, query{transport: t, version: metadataWithID})
+	answer, err := req.RequestWith(ctx, query{transport: t, route: route{address: address}, version: metadataWithID})
 	if err == nil {
 		t.brokers.learn(answer.Brokers)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/backlog"
@@ -31,11 +32,12 @@ func Checks() []health.Check {
 		{Name: string(health.KafkaCheck), Every: often, Limit: limit, Ask: ask(health.KafkaCheck, followedStatus()), Finds: []health.Kind{
 			{Name: health.KafkaAway, Errors: all, Severity: health.Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
 				Hides: []health.ProblemKind{"compensations", "topics", "dead letters"}},
-			{Name: health.NotAnswered, Severity: health.Today, Runbook: "a-partition-cannot-be-read", Blind: true}}},
+			{Name: health.BrokersSilent, Severity: health.Today, Runbook: "kafka-is-down", InDoctor: true},
+			{Name: health.NotAnswered, Severity: health.Today, Runbook: "a-partition-cannot-be-read", Blind: true}}, Judge: judged(findings.brokers)},
 		{Name: string(SchemaCheck), Every: 5 * seldom, Limit: often, Ask: ask(SchemaCheck, Pipeline.Schema),
 			Finds: []health.Kind{
 				{Name: health.SchemaDiffers, Errors: differs, Severity: health.Today, Runbook: "the-schema-differs", InDoctor: true,
-					Hides: []health.ProblemKind{"schema", "compensations", "late payments"}}}},
+					Hides: []health.ProblemKind{"schema", "compensations", "late payments", "outboxes"}}}},
 		{Name: string(OverdueCheck), Every: soon, Limit: soon, Rest: restOverdue, Ask: ask(OverdueCheck, Pipeline.OverdueExplained),
 			Judge: judged(func(f findings) {
 				f.closesNothing(health.DatabaseAway)
@@ -45,7 +47,7 @@ func Checks() []health.Check {
 					Runbook: "the-schema-differs", InDoctor: true, Hides: append([]health.ProblemKind{health.WritesRefused}, unclosed...)},
 				{Name: health.DatabaseAway, Errors: all, Severity: health.Urgent, Runbook: "the-database-is-down-or-slow", Blind: true, InDoctor: true,
 					Hides: append([]health.ProblemKind{health.WritesRefused, "clock of the database", "compensations", "late payments", "schema", "pauses",
-						health.PausesUnknown}, unclosed...)}}},
+						"outboxes", health.PausesUnknown}, unclosed...)}}},
 		{Name: string(WritesCheck), Every: soon, Limit: often, Ask: ask(WritesCheck, only(Pipeline.Writable)), Doubts: string(OverdueCheck),
 			Judge: judged(func(f findings) { f.closesNothing(health.WritesRefused) }), Finds: []health.Kind{
 				{Name: health.WritesRefused, Errors: all, Severity: health.Urgent, Runbook: "the-database-takes-no-writes", InDoctor: true, Hides: unclosed}}},
@@ -85,6 +87,8 @@ func Checks() []health.Check {
 				{Name: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", InDoctor: true, Page: "/delays#drift-heading"},
 				{Name: NoTopics, As: health.TopicsDiffer, Severity: health.Today, Runbook: "topics-differ", Blind: true, InDoctor: true, Page: "/delays#drift-heading",
 					Hides: []health.ProblemKind{health.TopicUnread, "dead letters"}}}},
+		{Name: string(OutboxCheck), Every: often, Limit: soon, Ask: ask(OutboxCheck, Pipeline.Outboxes), Judge: judged(findings.outboxes), Finds: []health.Kind{
+			{Name: health.OutboxLate, Severity: health.Today, Runbook: "an-outbox-is-late"}}},
 		{Name: string(ConfigCheck), Every: often, Limit: soon, Ask: ask(ConfigCheck, only(Pipeline.broken)), Finds: []health.Kind{
 			{Name: health.ConfigBroken, Errors: all, Severity: health.Today, Runbook: "topicsyaml-was-refused", InDoctor: true, Page: "/delays"}}},
 		{Name: string(HoursCheck), Every: often, Limit: limit, Ask: ask(HoursCheck, Pipeline.Hours), Judge: judged(findings.hours), Finds: []health.Kind{
@@ -139,6 +143,13 @@ func restOverdue(answer any) time.Duration {
 		return 0
 	}
 	return 10 * time.Second
+}
+
+// brokers names those that do not answer while others do.
+func (f findings) brokers() {
+	if silent := health.KafkaCheck.Of(f.Facts).Value.Silent; len(silent) > 0 {
+		f.Add(health.BrokersSilent, len(silent), strings.Join(silent, ", "))
+	}
 }
 
 // closesNothing adds to a fault of the database how many orders wait because of it. A schema that differs is then the cause.
@@ -225,7 +236,8 @@ func (f findings) orders() {
 		return
 	}
 	detail, provider := overdue.String(), waitsForProvider(overdue)
-	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !provider && status.Err == nil && status.Known() {
+	complete := status.Err == nil && status.Known() && status.Value.Problems() == 0
+	if _, inKafka := status.Value.Worst(OverdueGrace); !inKafka && !provider && complete {
 		detail += strangers(status.Value) + "; no record is overdue in Kafka" + possible(overdue)
 	}
 	if provider {
@@ -270,6 +282,29 @@ func (f findings) topics() {
 		f.Add(NoTopics, 0, fmt.Sprintf("none of the %d topics of topics.yaml exists", plan.Topics))
 	} else if len(differ) > 0 {
 		f.Add(health.TopicsDiffer, len(differ), differ[0].Topic+": "+differ[0].What)
+	}
+}
+
+// Rows of an outbox are published within a second. From outboxUrgent on the alert OrdercloseOutboxLate fires.
+const outboxSlow, outboxUrgent = 10 * time.Second, time.Minute
+
+// outboxes names the outboxes whose rows wait, with what is known to be wrong with the topic.
+func (f findings) outboxes() {
+	plan := TopicsCheck.Of(f.Facts).Value
+	for _, waits := range OutboxCheck.Of(f.Facts).Value {
+		if waits.Oldest <= outboxSlow {
+			continue
+		}
+		detail := fmt.Sprintf("%s, the oldest for %v", waits.Outbox, waits.Oldest.Round(time.Second))
+		for _, wrong := range slices.Concat(plan.Left, plan.Would) {
+			if wrong.Topic == waits.Topic {
+				detail += fmt.Sprintf("; topic %s: %s", wrong.Topic, wrong.What)
+				break
+			}
+		}
+		if p := f.Add(health.OutboxLate, waits.Rows, detail); waits.Oldest > outboxUrgent {
+			p.Severity = health.Urgent
+		}
 	}
 }
 

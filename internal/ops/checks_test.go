@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // knownAs is an answer that was just given.
@@ -206,6 +207,15 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{TopicsCheck: knownAs(TopicsPlan{Topics: 1, Would: []kafka.Finding{{Topic: "x", By: kafka.Change{Create: true}}}}),
 			LettersCheck: answer[deadletters.Counts]{Err: errors.New("no topic")}, h.KafkaCheck: knownAs(status{Topics: []topicStatus{{Topic: "x", Problem: "gone"}}})},
 			h.Unknown, []h.ProblemKind{h.TopicsDiffer}, "none of the 1 topics of topics.yaml exists", "topics-differ"},
+		{told{OutboxCheck: knownAs([]OutboxWaits{{OutboxBacklog: wire.OutboxBacklog{Oldest: outboxSlow, Rows: 40}}})}, h.Well, nil, "", ""},
+		{told{OutboxCheck: knownAs([]OutboxWaits{{OutboxBacklog: wire.OutboxBacklog{Oldest: 11 * time.Second, Rows: 40}, Outbox: wire.ScheduleOutbox}})},
+			h.LookToday, []h.ProblemKind{h.OutboxLate}, "schedules, the oldest for 11s", "an-outbox-is-late"},
+		{told{OutboxCheck: knownAs([]OutboxWaits{{OutboxBacklog: wire.OutboxBacklog{Oldest: 87 * time.Second, Rows: 2031}, Outbox: wire.EventOutbox, Topic: "e"}}),
+			TopicsCheck: knownAs(TopicsPlan{Left: []kafka.Finding{{Topic: "d", What: "odd"}, {Topic: "e", What: "no leader"}}})}, h.ActNow,
+			[]h.ProblemKind{h.OutboxLate, h.TopicsDiffer}, "events, the oldest for 1m27s; topic e: no leader", "an-outbox-is-late"},
+		{told{h.KafkaCheck: knownAs(status{Silent: []string{"a:9092", "b:9092"}})}, h.LookToday, []h.ProblemKind{h.BrokersSilent}, "a:9092, b:9092", "kafka-is-down"},
+		{told{h.KafkaCheck: knownAs(status{At: now, Topics: []topicStatus{{Topic: "x", Problem: "no leader"}}}), OverdueCheck: knownAs(waiting(11, 6*time.Second))},
+			h.ActNow, []h.ProblemKind{h.OrdersOverdue, h.TopicUnread}, "ticket)", "orders-are-overdue-in-the-database"},
 		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},
 		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}, h.KafkaCheck: knownAs(overdue), LettersCheck: knownAs(deadletters.Counts{"failed": 1})},
 			h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.LettersPending, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},

@@ -60,13 +60,29 @@ func (p Pipeline) reachKafka(ctx context.Context) error {
 	return p.Kafka.Ping(ctx)
 }
 
+// How long a round of the requests of a status may take. While a broker is silent, each round waits for its partitions in vain, and the status should be
+// there within 5 s.
+const roundWell, roundSilent = 10 * time.Second, 700 * time.Millisecond
+
 // Status returns what waits in each topic, and who is in its group. The error says that Kafka does not answer at all;
 // what is wrong with one topic or partition is its Problem.
 func (p Pipeline) Status(ctx context.Context) (backlog.Status, error) {
-	if err := p.reachKafka(ctx); err != nil {
+	if p.Kafka == nil {
+		return backlog.Status{}, health.ErrUnused
+	}
+	silent, err := p.Kafka.Silent(ctx)
+	if err != nil {
 		return backlog.Status{}, err
 	}
-	return backlog.ReadStatus(ctx, reads.Log{Cluster: p.Kafka}, backlog.Topics(ctx, p.Kafka, p.Config), time.Now), nil
+	round := roundWell
+	if len(silent) > 0 {
+		round = roundSilent
+	}
+	listing, cancel := context.WithTimeout(ctx, round)
+	defer cancel()
+	s := backlog.ReadStatus(ctx, reads.Log{Cluster: p.Kafka}, backlog.Topics(listing, p.Kafka, p.Config), round, time.Now)
+	s.Silent = silent
+	return s, nil
 }
 
 // The default limits of a search for one order.

@@ -17,6 +17,7 @@ import (
 	"github.com/orderclose/orderclose/internal/pausing"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ClockSkewWarning is the smallest difference between two clocks that doctor, console and log report.
@@ -36,7 +37,8 @@ const (
 	HoursCheck     health.Name[Hours]              = "compensations"
 	TopicsCheck    health.Name[TopicsPlan]         = "topics"
 	LettersCheck   health.Name[deadletters.Counts] = "dead letters" // that are pending, by cause
-	ConfigCheck    health.Name[struct{}]           = "topics.yaml"  // its error is that of the file
+	OutboxCheck    health.Name[[]OutboxWaits]      = "outboxes"
+	ConfigCheck    health.Name[struct{}]           = "topics.yaml" // its error is that of the file
 	LateCheck      health.Name[store.LateSummary]  = "late payments"
 )
 
@@ -194,6 +196,33 @@ func (p Pipeline) monthsFit(ctx context.Context) error {
 		err = fmt.Errorf("%w: %w", errAhead, ahead)
 	}
 	return err
+}
+
+// OutboxWaits is what waits for a dispatcher in an outbox, and the topic to which it goes; "": several.
+type OutboxWaits struct {
+	wire.OutboxBacklog
+	Outbox wire.Outbox
+	Topic  string
+}
+
+// Outboxes reads what waits for a dispatcher. Without Kafka nobody dispatches, and events for a webhook are its own.
+func (p Pipeline) Outboxes(ctx context.Context) (all []OutboxWaits, err error) {
+	switch {
+	case p.Store == nil, p.OwnStore:
+		return nil, health.ErrNoDatabase
+	case p.Kafka == nil:
+		return nil, health.ErrUnused
+	}
+	all = []OutboxWaits{{Outbox: wire.ScheduleOutbox}}
+	if p.Config.Webhook.URL == "" {
+		all = append(all, OutboxWaits{Outbox: wire.EventOutbox, Topic: p.Config.Topics.Events})
+	}
+	for i := range all {
+		if all[i].OutboxBacklog, err = p.Store.Backlog(ctx, all[i].Outbox); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // DatabaseOffset returns by how much the database's clock is ahead of that of this machine.

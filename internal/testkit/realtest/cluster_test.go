@@ -52,7 +52,7 @@ func (r *rig) owned() error {
 	return nil
 }
 
-// One of three brokers is killed under load. It leads a third of the partitions, and coordinates a group.
+// One of three brokers is killed under load. It leads a third of the partitions, and coordinates a group. Then two of them hang, and status names them.
 func TestReal_OneBrokerOfThree(t *testing.T) {
 	s := realServers(t)
 	t.Parallel()
@@ -76,6 +76,18 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 	r.settle()
 	r.drain()
 	r.check()
+	frozen := c[:2]
+	for _, b := range frozen {
+		must.Do(t, b.Signal(syscall.SIGSTOP))
+	}
+	began := time.Now()
+	out, code = r.cli("status")
+	t.Logf("with two of three brokers frozen status took %v", time.Since(began))
+	for _, b := range frozen {
+		must.Do(t, b.Signal(syscall.SIGCONT))
+	}
+	expect.That(t, code == 6 && strings.Contains(out, "brokers silent: 2; "+frozen[0].Addr()+", "+frozen[1].Addr()),
+		"with two of three brokers frozen status exits with %d:\n%s", code, out)
 }
 
 // disturbances are played one after another under one load, each after as many orders as disturbEvery.
