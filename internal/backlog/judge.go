@@ -186,7 +186,7 @@ func (o Behind) Next() string {
 	case o.Partition.Owner != nil && speed > 0:
 		return fmt.Sprintf("its owner %s moves %.0f records a second, and the backlog does not shrink: %s", MemberName(o.Partition.Owner), speed, glance)
 	case o.Partition.Owner != nil:
-		return fmt.Sprintf("its owner %s does not move the record: %s", MemberName(o.Partition.Owner), glance)
+		return fmt.Sprintf("its owner %s does not move the record: its /-/ready and its log say what it waits for; %s", MemberName(o.Partition.Owner), glance)
 	case o.Topic.Members == 0:
 		return fmt.Sprintf("no %s is running: start one with orderclose run %s; %s", part, part, glance)
 	}

@@ -32,9 +32,9 @@ type OverdueOrders struct {
 	OldIDs []string `json:"old_ids,omitempty"`
 	// Example is the id of the one of Orders that became due last.
 	Example string `json:"example,omitempty"`
-	// Failure is why the oldest order cannot be closed; nil: that is not known.
-	Failure  *compensator.Failure `json:"failure,omitempty"`
-	OldestID string               `json:"oldest_id,omitempty"` // of the order that was due at Oldest
+	// Failures are what keeps a few of Orders open, one of each cause, that of the oldest order first; empty: no cause is known.
+	Failures []compensator.Failure `json:"failures,omitempty"`
+	OldestID string                `json:"oldest_id,omitempty"` // of the order that was due at Oldest
 	// Closable says that a trial close of the oldest order has found nothing that keeps it open.
 	Closable bool `json:"closable,omitempty"`
 	Pays     bool `json:"-"` // the payment provider is asked before a close
@@ -104,9 +104,9 @@ func (l OverdueList) Count(listed map[string]time.Duration) (o OverdueOrders) {
 	return o
 }
 
-// Locked reports whether a transaction of somebody else keeps the oldest order open.
+// Locked reports whether a transaction of somebody else keeps one of the orders open.
 func (o OverdueOrders) Locked() bool {
-	return o.Failure != nil && o.Failure.Cause == string(orderclose.Locked)
+	return slices.ContainsFunc(o.Failures, func(f compensator.Failure) bool { return f.Cause == string(orderclose.Locked) })
 }
 
 // String returns the numbers in one line.
@@ -122,8 +122,8 @@ func (o OverdueOrders) String() string {
 		}
 		line += ")"
 	}
-	if o.Failure != nil {
-		line += "; " + o.Failure.String()
+	for _, f := range o.Failures {
+		line += "; " + f.String()
 	}
 	if o.Paused > 0 {
 		line += fmt.Sprintf(", and %d wait because closing is paused", o.Paused)

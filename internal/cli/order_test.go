@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -85,7 +86,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	expect.That(t, codeOf(historyError(history, true)) == int(NotFound), "%+v", history)
 }
 
-// An order that cannot be closed is named with its cause, and with how often sweeps have failed if a sweep has told.
+// An order that cannot be closed is named with its cause, and status names one of each cause.
 func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
@@ -106,6 +107,15 @@ func TestBroker_AnOrderThatCannotBeClosedSaysWhy(t *testing.T) {
 	look("it cannot be closed")
 	s.Kafka = r.kafka
 	look("it cannot be closed")
+	must.Do(t, scenario.OrdersOf(s.Store).PutStock(t.Context(), "ink", 20))
+	for i := range 8 {
+		o := orderclose.Order{ID: fmt.Sprint("short-", i), CreatedAt: due, Due: due.Add(time.Duration(i+1) * time.Millisecond)}
+		must.Do(t, scenario.OrdersOf(s.Store).CreateOrder(t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 2}}))
+	}
+	must.Get(s.Store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = 1 WHERE sku_id = 'ink'"))(t)
+	look("it cannot be closed")
+	overdue := ops.Get(t.Context(), s.questions(t.Context()), ops.OverdueCheck).Value
+	expect.That(t, len(overdue.Failures) == 2 && overdue.Failures[1].Cause == string(orderclose.ReservedTooLow), "one order of each cause: %v", overdue)
 }
 
 func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {

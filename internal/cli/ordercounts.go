@@ -66,7 +66,9 @@ func (s *session) countOrders(ctx context.Context) (*orderCounts, error) {
 		var failure *compensator.Failure
 		if found.Overdue > 0 && found.Waiting == 0 {
 			overdue, _ := s.pipeline().OverdueExplained(ctx) // without it the doubt says less
-			failure = overdue.Failure
+			if len(overdue.Failures) > 0 {
+				failure = &overdue.Failures[0]
+			}
 		}
 		c.Doubt, c.Fix = doubt(found, s.grace(), failure, s.cfg)
 	}

@@ -191,7 +191,7 @@ func (f findings) stuck() {
 		if where.Closes {
 			kind = closerStuck
 		}
-		if !m.Stuck || kind == closerStuck && f.fewLocked() {
+		if !m.Stuck || kind == closerStuck && f.explained() {
 			continue
 		}
 		p := f.Add(kind, 0, fmt.Sprintf("it moves nothing while others do; %s/%d is overdue by %.0f s; its /-/ready and its log say what it waits for",
@@ -200,10 +200,10 @@ func (f findings) stuck() {
 	}
 }
 
-// fewLocked reports whether the few orders that are overdue wait for a lock. Then the position of their partition stands, and the closer works.
-func (f findings) fewLocked() bool {
+// explained reports whether few orders are overdue, and the database says why. Then the position of their partition may stand, and the closer works.
+func (f findings) explained() bool {
 	o := OverdueCheck.Of(f.Facts).Value
-	return o.Locked() && o.Orders <= fewOverdue && !o.More
+	return len(o.Failures) > 0 && o.Orders <= fewOverdue && !o.More
 }
 
 // records judges what waits in Kafka, before the close and for it.
@@ -211,13 +211,10 @@ func (f findings) records() {
 	status := health.KafkaCheck.Of(f.Facts).Value
 	late := func(kind health.ProblemKind, topics []backlog.TopicStatus) {
 		worst, found := backlog.Status{Topics: topics}.Worst(backlog.OverdueLimit)
-		if !found {
+		if !found || kind == closesOverdue && worst.Partition.Waiting <= fewOverdue && f.explained() {
 			return
 		}
 		next, section := worst.Next(), f.Kind(kind).Runbook
-		if o := OverdueCheck.Of(f.Facts).Value; kind == closesOverdue && o.Locked() {
-			next, section = o.Failure.String(), failureRunbook
-		}
 		p := f.Add(kind, worst.Count, fmt.Sprintf("%s/%d at offset %d: %.0f s; %s", worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			worst.Partition.Overdue, next))
 		p.Since, p.Runbook = status.At.Add(-time.Duration(worst.Partition.Overdue*float64(time.Second))), section
@@ -248,8 +245,8 @@ func (f findings) orders() {
 	if provider {
 		p.Runbook = "the-payment-provider-does-not-answer"
 	}
-	if overdue.Failure != nil && severity == health.Today || overdue.Locked() {
-		p.Runbook, p.Commands = failureRunbook, []string{"orderclose order " + text.ShellQuote(overdue.Failure.OrderID)}
+	if len(overdue.Failures) > 0 && (severity == health.Today || overdue.Locked()) {
+		p.Runbook, p.Commands = failureRunbook, []string{"orderclose order " + text.ShellQuote(overdue.Failures[0].OrderID)}
 	}
 }
 

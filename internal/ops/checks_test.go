@@ -75,6 +75,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 	now := noon
 	overdue := status{Topics: []topicStatus{{Topic: "delay_5m", Partitions: []partition{{Partition: 3, Overdue: 45, Head: &backlog.Head{}}}}}}
 	behind := status{Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Overdue: 45, Head: &backlog.Head{}}}}}}
+	crowded := status{Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Overdue: 45, Waiting: 400, Head: &backlog.Head{}}}}}}
 	closer, stranger := &kafka.Member{ClientID: "closer@h:1:2"}, &kafka.Member{ClientID: "console-consumer", Host: "10.0.0.7"}
 	strange := status{At: now, Topics: []topicStatus{{Topic: "order-close", Closes: true, Partitions: []partition{{Owner: stranger}, {Owner: closer},
 		{Owner: stranger}}}}}
@@ -83,9 +84,9 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			Categories: map[string]int64{"default": orders - 1, "ticket": 1}}
 	}
 	stuck := waiting(1, 11*time.Minute)
-	stuck.Failure = &compensator.Failure{OrderID: "2", Error: "locked: a row"}
+	stuck.Failures = []compensator.Failure{{OrderID: "2", Error: "locked: a row"}}
 	locked := waiting(2, 6*time.Second)
-	locked.Failure = &compensator.Failure{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}
+	locked.Failures = []compensator.Failure{{OrderID: "2", Cause: "locked", Error: "locked: another transaction locks SKU \"17\" in table stock"}}
 	paying := waiting(11, 6*time.Second)
 	paying.Pays = true
 	held := func(topic string, overdue float64) backlog.Status {
@@ -177,8 +178,10 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{OverdueCheck: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
-		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(behind)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
-			`order-close/0 at offset 0: 45 s; order 2 cannot be closed: locked: another transaction locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(behind)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
+			`locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
+		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(crowded)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},
+			"order-close/0 at offset 0: 45 s; no closer is running", "the-closer-is-behind"},
 		{told{OverdueCheck: knownAs(locked), h.KafkaCheck: knownAs(held("closes", 12))}, h.LookToday, []h.ProblemKind{h.OrdersOverdue},
 			`locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), h.KafkaCheck: knownAs(overdue)}, h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.OrdersOverdue},

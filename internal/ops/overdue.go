@@ -22,8 +22,9 @@ const (
 	// fewOverdue is how many orders may be overdue while all is well: those that are retried, and those whose payment is pending. Retries end after 7 minutes.
 	fewOverdue    = 10
 	fewOverdueFor = 10 * time.Minute
-	// tryAfter is for how long the oldest order must be overdue for a trial close to explain it, and tryTime how long the trial may take.
-	tryAfter, tryTime = 15 * time.Second, 3 * time.Second
+	// tryAfter is for how long an order must be overdue for a trial close to explain it. Of the overdue orders some are tried, evenly from the oldest to
+	// the newest, in tryTime.
+	tryAfter, tries, tryTime = 15 * time.Second, 5, 3 * time.Second
 )
 
 // failure returns what a close of an order meets now; nil: no cause is known. With try it may close the order and roll back: see
@@ -39,7 +40,23 @@ func (p Pipeline) failure(ctx context.Context, order orderclose.CloseRequest, tr
 	return nil, err == nil && try
 }
 
-// OverdueExplained counts the overdue orders in the database, and says why the oldest one stays open, after some time by a trial close that it
+// failures returns what keeps a few of the orders open, one of each cause. closable says that the oldest can be closed.
+func (p Pipeline) failures(ctx context.Context, list backlog.OverdueList) (all []compensator.Failure, closable bool) {
+	n := min(tries, len(list.Orders))
+	for i := range n {
+		order := list.Orders[i*(len(list.Orders)-1)/max(n-1, 1)] // from the oldest to the newest
+		f, can := p.failure(ctx, orderclose.CloseRequest{OrderID: order.ID, CreatedAt: order.CreatedAt, Due: order.Due}, list.At.Sub(order.Due) > tryAfter)
+		if i == 0 {
+			closable = can
+		}
+		if f != nil && !slices.ContainsFunc(all, func(known compensator.Failure) bool { return known.Cause == f.Cause }) {
+			all = append(all, *f)
+		}
+	}
+	return all, closable
+}
+
+// OverdueExplained counts the overdue orders in the database, and says why some of them stay open, after some time by trial closes that it
 // rolls back; with OwnStore it counts nothing, and At is zero. It
 // reads at most a thousand orders. The error is health.ErrNoDatabase without a database, and wraps orderclose.ErrUnavailable if the database failed.
 func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders, err error) {
@@ -58,7 +75,7 @@ func (p Pipeline) OverdueExplained(ctx context.Context) (o backlog.OverdueOrders
 	if o.Orders > 0 {
 		trying, cancel := context.WithTimeout(ctx, tryTime)
 		defer cancel()
-		o.Failure, o.Closable = p.failure(trying, orderclose.CloseRequest{OrderID: o.OldestID, Due: o.Oldest}, o.At.Sub(o.Oldest) > tryAfter)
+		o.Failures, o.Closable = p.failures(trying, list)
 	}
 	return o, nil
 }
