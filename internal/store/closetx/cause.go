@@ -1,14 +1,12 @@
 package closetx
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -54,47 +52,47 @@ func (s *Closer) withCause(ctx context.Context, r orderclose.CloseRequest, err e
 
 // rowCause looks for the cause in the rows of an order. err is the error of the close; nil: none was tried, and rows of stock that nobody
 // locks are locked for a moment if this user may.
-func (s *Closer) rowCause(ctx context.Context, r orderclose.CloseRequest, err error) (why error) {
-	c, failed := s.ReadForClose(ctx, "", []orderclose.CloseRequest{r})
-	if failed != nil {
+func (s *Closer) rowCause(ctx context.Context, r orderclose.CloseRequest, err error) error {
+	f, failed := s.refused(ctx, "", []orderclose.CloseRequest{r})
+	switch {
+	case bisect.CauseOf(failed) == orderclose.LinesWrong:
+		return failed
+	case failed != nil:
 		return nil
 	}
-	o, t, id := c.Outcome(r.OrderID), c.Open[r.OrderID], []string{r.OrderID}
-	if o.Verdict != orderclose.Closed {
+	if o := f.read.Outcome(r.OrderID); o.Verdict != orderclose.Closed {
 		return o.Err
 	}
-	failed = EachReceipt(c.Tx, id, func(_ string, r *ReceiptRow) {
-		why = closedBefore(o.OrderID, r)
-	})
-	if why != nil {
-		return c.orInTwo(t, r.OrderID, why)
+	if why := f.why[r.OrderID]; why != nil {
+		return why
 	}
-	if failed != nil || t.Lines == "" {
-		return nil
-	}
-	all, unreadable, failed := s.ReadLines(c.Tx, t.CountedLines, id)
-	moved := s.newMoves()
-	for i := range all {
-		if failed = cmp.Or(failed, unreadable[r.OrderID]); failed == nil {
-			failed = strayLine(id, all[i])
-		}
-		for _, l := range all[i] {
-			failed = cmp.Or(failed, outOfRange(l))
-			s.add(moved, i, l)
-		}
-	}
-	if bisect.CauseOf(failed) == orderclose.LinesWrong {
-		return failed
-	}
-	for i, stock := range s.Q.M.Stock {
-		if failed == nil && why == nil {
-			why = s.stockCause(c.Tx, stock, moved[i], db.HasCode(err, codeCauses[orderclose.NumberOutOfRange]))
-		}
-		if failed == nil && why == nil && err == nil {
-			locked, _ := s.lockStock(c.Tx, stock, slices.Sorted(maps.Keys(moved[i])))
-			for _, sku := range slices.Sorted(maps.Keys(locked))[:min(len(locked), 1)] {
-				why = because(orderclose.Locked, "another transaction locks SKU %q in table %s", sku, stock.Table)
+	for i, moved := range f.holds[r.OrderID] {
+		stock, skus := s.Q.M.Stock[i], slices.Sorted(maps.Keys(moved))
+		if db.HasCode(err, codeCauses[orderclose.NumberOutOfRange]) {
+			if why := tooMany(stock, skus, moved, f.stock[i]); why != nil {
+				return why
 			}
+		}
+		if err == nil {
+			locked, _ := s.lockStock(f.read.Tx, stock, skus)
+			for _, sku := range slices.Sorted(maps.Keys(locked)) {
+				return because(orderclose.Locked, "another transaction locks SKU %q in table %s", sku, stock.Table)
+			}
+		}
+	}
+	return nil
+}
+
+// tooMany returns the error of a number that did not fit into its column: all rows have the same columns, so it is the row with the
+// largest sum. nil: the column is none of these.
+func tooMany(stock *mapping.Stock, skus []string, moved map[string]int64, rows map[string]quantities) (why error) {
+	largest := 0.0
+	for _, sku := range skus {
+		available := rows[sku].available.Int64
+		if sum := float64(available) + float64(moved[sku]); stock.Available != "" && sum > largest {
+			largest = sum
+			why = because(orderclose.NumberOutOfRange, "%s of SKU %q in table %s is %d, and %d more do not fit into the column", stock.Available, sku,
+				stock.Table, available, moved[sku])
 		}
 	}
 	return why
@@ -123,29 +121,31 @@ type quantities struct {
 	available, reserved sql.NullInt64
 }
 
-// maxQuantities is the maximum number of SKUs in one query of quantities. SQLite unites at most 500 SELECTs.
-const maxQuantities = 400
-
 // readQuantities returns the rows of SKUs in a table of stock, by the spelling of the lines.
 func (s *Closer) readQuantities(tx *gorm.DB, stock *mapping.Stock, skus []string) (map[string]quantities, error) {
-	is, read := stockKey(stock)
-	one := "SELECT ?, " + strings.Join(read, ", ") + ", " + db.OrElse(stock.Available, "0") + ", " + db.OrElse(stock.Reserved, "0") + " FROM " +
-		mapping.Quote(stock.Table) + s.Dialect.Hint(stock.SKU.Index) + " WHERE " + is
 	all := map[string]quantities{}
-	for part := range slices.Chunk(skus, maxQuantities) {
-		args := make([]any, 0, 3*len(part))
-		for _, sku := range part {
-			args = append(append(args, sku), stockArgs(stock, sku)...)
+	for part := range slices.Chunk(skus, db.MaxIn) {
+		rows, err := s.stockRows(tx, stock, part, "")
+		if err != nil {
+			return nil, err
 		}
-		err := db.EachRow(tx, one+strings.Repeat(" UNION ALL "+one, len(part)-1), args, func(rows *sql.Rows) error {
-			var written string
-			var location sql.NullString
-			var r quantities
-			err := rows.Scan(&written, &r.sku, &location, &r.available, &r.reserved)
-			r.sku = Located(r.sku, location)
-			all[written] = r
-			return err
+		left := slices.DeleteFunc(slices.Clone(part), func(sku string) bool {
+			r, same := rows[sku]
+			if same {
+				all[sku] = r
+			}
+			return same
 		})
+		if len(left) > 0 && len(left) < len(part) {
+			rows, err = s.stockRows(tx, stock, left, "")
+		}
+		for i := 0; i < len(left) && len(rows) > 0 && err == nil; i++ { // the lines spell some otherwise
+			var row map[string]quantities
+			row, err = s.stockRows(tx, stock, left[i:i+1], "")
+			for _, r := range row {
+				all[left[i]] = r
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -179,28 +179,6 @@ func (r quantities) refuses(stock *mapping.Stock, sku string, exists bool, quant
 		return because(orderclose.ReservedTooLow, "%s of %s is %d, and the order holds %d", stock.Reserved, in, r.reserved.Int64, quantity)
 	}
 	return nil
-}
-
-// stockCause returns why quantities cannot return to a table of stock; nil: they can. full says that a number did not fit into its
-// column: all rows have the same columns, so it is the row with the largest sum.
-func (s *Closer) stockCause(tx *gorm.DB, stock *mapping.Stock, moved map[string]int64, full bool) (why error) {
-	rows, err := s.readQuantities(tx, stock, slices.Sorted(maps.Keys(moved)))
-	if err != nil {
-		return nil
-	}
-	largest := 0.0
-	for _, sku := range slices.Sorted(maps.Keys(moved)) {
-		r, exists := rows[sku]
-		if refused := r.refuses(stock, sku, exists, moved[sku]); refused != nil {
-			return refused
-		}
-		if sum := float64(r.available.Int64) + float64(moved[sku]); full && stock.Available != "" && sum > largest {
-			largest = sum
-			why = because(orderclose.NumberOutOfRange, "%s of SKU %q in table %s is %d, and %d more do not fit into the column", stock.Available, sku, stock.Table,
-				r.available.Int64, moved[sku])
-		}
-	}
-	return cmp.Or(oneRow(stock, moved, rows), why)
 }
 
 // WhyOpen returns Failed or Contended, with the cause in Err, if an unpaid order that is due cannot be closed; otherwise it returns no verdict. It

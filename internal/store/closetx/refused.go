@@ -21,18 +21,18 @@ func (s *Closer) closeOthers(ctx context.Context, path orderclose.Path, reqs []o
 		errors.Is(err, orderclose.ErrUnavailable) || errors.Is(err, orderclose.ErrContended) {
 		return nil, err
 	}
-	read, refused, failed := s.refused(ctx, path, reqs)
-	if failed != nil || len(refused) == 0 {
+	f, failed := s.refused(ctx, path, reqs)
+	if failed != nil || len(f.why) == 0 {
 		return nil, err
 	}
-	c := read
-	rest := slices.DeleteFunc(slices.Clone(reqs), func(r orderclose.CloseRequest) bool { return refused[r.OrderID] != nil })
+	c := f.read
+	rest := slices.DeleteFunc(slices.Clone(reqs), func(r orderclose.CloseRequest) bool { return f.why[r.OrderID] != nil })
 	if len(rest) > 0 {
 		if c, err = s.closeUnlocked(ctx, path, rest); err != nil {
 			return nil, err
 		}
 	}
-	c.fail(read, refused)
+	c.fail(f.read, f.why)
 	return c, nil
 }
 
@@ -57,13 +57,13 @@ func (s *Closer) closeApart(ctx context.Context, path orderclose.Path, all *clos
 	for i, id := range ids {
 		reqs[i] = all.requests[id]
 	}
-	read, refused := &all.Rows, map[string]error{}
+	f := &refusals{read: &all.Rows}
 	if turn != nil { // a fault
 		var err error
-		if read, refused, err = s.refused(ctx, path, reqs); err != nil {
+		if f, err = s.refused(ctx, path, reqs); err != nil {
 			return // they are contended still
 		}
-		all.fail(read, refused)
+		all.fail(f.read, f.why)
 	}
 	limited, end := context.WithTimeout(ctx, apartFor)
 	defer end()
@@ -89,14 +89,14 @@ func (s *Closer) closeApart(ctx context.Context, path orderclose.Path, all *clos
 				case errors.Is(err, orderclose.ErrContended):
 					all.Contended[ids[i]] = err
 				default:
-					all.fail(read, map[string]error{ids[i]: err})
+					all.fail(f.read, map[string]error{ids[i]: err})
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	for i, id := range ids {
-		if refused[id] != nil {
+		if f.why[id] != nil {
 			continue
 		}
 		select {
@@ -113,46 +113,54 @@ func (s *Closer) closeApart(ctx context.Context, path orderclose.Path, all *clos
 	}
 }
 
+// refusals say which orders cannot be closed.
+type refusals struct {
+	read  *Rows
+	why   map[string]error        // by order
+	holds map[string]moves        // by order that a close would close now
+	stock []map[string]quantities // the rows of each Mapping.Stock that they need
+}
+
 // refused returns what it has read of orders, and why their rows refuse some of those that a close would close now: they have a receipt,
 // or lines that are wrong, or a SKU whose row of stock is missing, has a NULL or too little reserved. If less is reserved than several
 // orders hold together, the first ones get it. It locks nothing. Receipts are read before the orders: a close that commits in between has
 // closed its order, and nobody refuses that.
-func (s *Closer) refused(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*Rows, map[string]error, error) {
+func (s *Closer) refused(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (f *refusals, err error) {
 	ids, _ := s.Distinct(reqs)
-	receipts, refused := map[string]error{}, map[string]error{}
+	receipts := map[string]error{}
 	for part := range slices.Chunk(ids, db.MaxIn) {
 		err := EachReceipt(s.Gorm.WithContext(ctx), part, func(id string, r *ReceiptRow) { receipts[id] = closedBefore(id, r) })
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	c, err := s.ReadForClose(ctx, path, reqs)
-	if err != nil {
-		return nil, nil, err
+	f = &refusals{why: map[string]error{}, holds: map[string]moves{}}
+	if f.read, err = s.ReadForClose(ctx, path, reqs); err != nil {
+		return nil, err
 	}
-	holds := map[string]moves{} // by order
-	for _, t := range sorted(c.won) {
-		for _, id := range c.won[t] {
-			holds[id] = s.newMoves()
+	for _, t := range sorted(f.read.won) {
+		for _, id := range f.read.won[t] {
+			f.holds[id] = s.newMoves()
 			if receipts[id] != nil {
-				refused[id] = c.orInTwo(t, id, receipts[id])
+				f.why[id] = f.read.orInTwo(t, id, receipts[id])
 			}
 		}
-		for part := range slices.Chunk(c.won[t], db.MaxIn) {
-			if err := c.holds(t, part, holds, refused); err != nil {
-				return nil, nil, err
+		for part := range slices.Chunk(f.read.won[t], db.MaxIn) {
+			if err := f.readLines(t, part); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return c, refused, c.refusedByStock(ids, holds, refused)
+	return f, f.compareStock(ids)
 }
 
-// holds reads what orders hold of each table of stock.
-func (c *Rows) holds(t *db.Table, ids []string, holds map[string]moves, refused map[string]error) error {
+// readLines reads what orders hold of each table of stock.
+func (f *refusals) readLines(t *db.Table, ids []string) error {
 	if t.Lines == "" {
 		return nil
 	}
-	all, unreadable, err := c.S.ReadLines(c.Tx, t.CountedLines, ids)
+	s := f.read.S
+	all, unreadable, err := s.ReadLines(f.read.Tx, t.CountedLines, ids)
 	for i := range all {
 		if err == nil {
 			err = strayLine(ids, all[i])
@@ -163,38 +171,39 @@ func (c *Rows) holds(t *db.Table, ids []string, holds map[string]moves, refused 
 	}
 	for i := range all {
 		for _, l := range all[i] {
-			c.S.add(holds[l.Order], i, l)
-			refused[l.Order] = cmp.Or(refused[l.Order], unreadable[l.Order], outOfRange(l))
+			s.add(f.holds[l.Order], i, l)
+			f.why[l.Order] = cmp.Or(f.why[l.Order], unreadable[l.Order], outOfRange(l))
 		}
 	}
 	for id, why := range unreadable {
-		if _, asked := holds[id]; asked {
-			refused[id] = cmp.Or(refused[id], why)
+		if _, asked := f.holds[id]; asked {
+			f.why[id] = cmp.Or(f.why[id], why)
 		}
 	}
-	maps.DeleteFunc(refused, func(_ string, why error) bool { return why == nil })
+	maps.DeleteFunc(f.why, func(_ string, why error) bool { return why == nil })
 	return nil
 }
 
-// refusedByStock adds the orders that the rows of the stock refuse.
-func (c *Rows) refusedByStock(ids []string, holds map[string]moves, refused map[string]error) error {
-	rows := make([]map[string]quantities, len(c.S.Q.M.Stock))
-	for i, stock := range c.S.Q.M.Stock {
+// compareStock adds the orders that the rows of the stock refuse.
+func (f *refusals) compareStock(ids []string) error {
+	s := f.read.S
+	for i, stock := range s.Q.M.Stock {
 		skus := map[string]bool{}
-		for _, moved := range holds {
+		for _, moved := range f.holds {
 			for sku := range moved[i] {
 				skus[sku] = true
 			}
 		}
-		var err error
-		if rows[i], err = c.S.readQuantities(c.Tx, stock, slices.Sorted(maps.Keys(skus))); err != nil {
+		rows, err := s.readQuantities(f.read.Tx, stock, slices.Sorted(maps.Keys(skus)))
+		if err != nil {
 			return err
 		}
+		f.stock = append(f.stock, rows)
 	}
 	for _, id := range ids {
-		if moved := holds[id]; moved != nil && refused[id] == nil {
-			if why := takeBack(c.S.Q.M.Stock, moved, rows); why != nil {
-				refused[id] = why
+		if moved := f.holds[id]; moved != nil && f.why[id] == nil {
+			if why := takeBack(s.Q.M.Stock, moved, f.stock); why != nil {
+				f.why[id] = why
 			}
 		}
 	}

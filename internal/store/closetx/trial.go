@@ -184,7 +184,8 @@ func (c *closing) look(id string) (l look, err error) {
 			var rows []row
 			quantities := map[string]quantities{}
 			if skus := slices.Sorted(maps.Keys(l.moved[i])); err == nil && len(skus) > 0 {
-				if rows, err = c.S.readStock(c.Tx, stock, skus); err == nil {
+				is, read, args := stockKeys(stock, skus)
+				if rows, err = c.S.readRows(c.Tx, stock.Table, read[0], is, args); err == nil {
 					quantities, err = c.S.readQuantities(c.Tx, stock, skus)
 				}
 			}
@@ -193,16 +194,6 @@ func (c *closing) look(id string) (l look, err error) {
 		return l, err
 	}
 	return l, nil
-}
-
-// readStock reads the rows of a table of stock by their keys.
-func (s *Closer) readStock(tx *gorm.DB, stock *mapping.Stock, keys []string) ([]row, error) {
-	is, read := stockKey(stock)
-	var args []any
-	for _, key := range keys {
-		args = append(args, stockArgs(stock, key)...)
-	}
-	return s.readRows(tx, stock.Table, read[0], strings.Repeat(is+" OR ", len(keys)-1)+is, args)
 }
 
 // readRows reads the rows of a table that meet a condition, each with its key. NULL is the text -. A time of a column without a
