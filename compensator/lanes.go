@@ -94,14 +94,14 @@ type lanes struct {
 	fast          pageSize // of the fast lane; belongs to its goroutine
 
 	mu       sync.Mutex
-	retry    pageSize        // of orders that rested
-	inSlow   map[string]bool // the ids of the orders that the slow lane has
-	rested   []rested        // orders whose rest has ended
-	results  []tried         // of the slow lane, which no turn has noted yet
-	answers  int64           // calls that succeeded
-	answered time.Time       // the last one; before the first one: the begin
-	pages    int             // of the fast lane that have failed since
-	alone    int             // orders that have failed alone since
+	retry    pageSize       // of orders that rested
+	inSlow   map[string]int // the ids of the orders that the slow lane has, and how often each has failed before
+	rested   []rested       // orders whose rest has ended
+	results  []tried        // of the slow lane, which no turn has noted yet
+	answers  int64          // calls that succeeded
+	answered time.Time      // the last one; before the first one: the begin
+	pages    int            // of the fast lane that have failed since
+	alone    int            // orders that have failed alone since
 }
 
 func newLanes(c *calls, o Options) *lanes {
@@ -111,7 +111,7 @@ func newLanes(c *calls, o Options) *lanes {
 		most = min(most, max(o.Rate/pagesAtOnce, 1)) // so that no turn waits for longer than a second for its pages
 	}
 	l := &lanes{calls: c, store: o.Store, limiter: rate.NewLimiter(limit, pagesAtOnce*most), slow: rate.NewLimiter(slow, most), most: most,
-		caller: bisect.Caller{Logger: c.logger}, fast: pageSize{orders: min(firstPage, most)}, inSlow: map[string]bool{}}
+		caller: bisect.Caller{Logger: c.logger}, fast: pageSize{orders: min(firstPage, most)}, inSlow: map[string]int{}}
 	l.retry = l.fast
 	l.reset()
 	l.search = bisect.Lane[orderclose.Order]{Call: l.callSlow, Failed: l.failedSlow, Again: l.nextRested, Calls: l.callsAtOnce}
@@ -145,7 +145,8 @@ func (l *lanes) callsAtOnce() int {
 func (l *lanes) has(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inSlow[id]
+	_, in := l.inSlow[id]
+	return in
 }
 
 // next returns the next pages of the fast lane, each for one call. The store may take fewer orders for a while.
@@ -220,7 +221,7 @@ func (l *lanes) give(orders []orderclose.Order) bool {
 	}
 	l.mu.Lock()
 	for _, o := range orders {
-		l.inSlow[o.ID] = true
+		l.inSlow[o.ID] = 0
 	}
 	l.mu.Unlock()
 	l.search.Add(orders)
@@ -244,7 +245,7 @@ func (l *lanes) nextRested() (page []orderclose.Order, skip bool) {
 		if r.skip != skip || len(page) == most {
 			return false
 		}
-		page, l.inSlow[r.order.ID] = append(page, r.order), true
+		page, l.inSlow[r.order.ID] = append(page, r.order), r.failed
 		return true
 	})
 	return page, skip
@@ -318,9 +319,14 @@ func (l *lanes) call(ctx context.Context, orders []orderclose.Order) (r tried, t
 	for i, o := range orders {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due, Category: o.Category}
 	}
-	r.orders = orders
+	l.mu.Lock()
+	failed := l.inSlow[orders[0].ID]
+	l.mu.Unlock()
+	if r.orders = orders; len(orders) > 1 {
+		failed = 0
+	}
 	_ = l.calls.within(hangTimeout, "the store's method CloseOrders", func() error {
-		r.outcomes, took, r.err = l.caller.Close(ctx, l.store, orderclose.PathSweep, requests, l.caller.Limit(l.store, len(orders)))
+		r.outcomes, took, r.err = l.caller.Close(ctx, l.store, orderclose.PathSweep, requests, l.caller.Limit(l.store, len(orders), failed))
 		return nil
 	})
 	if r.err == nil {

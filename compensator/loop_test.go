@@ -695,6 +695,18 @@ func TestLoop_ALockedOrderClosesSoonAfterItIsFree(t *testing.T) {
 	})
 }
 
+// Its calls reach the limit that suffices for all others.
+func TestLoop_AnOrderThatNeedsLongClosesBesideQuickOnes(t *testing.T) {
+	play(t, 1, func(w *world) {
+		w.process("a")
+		w.probe(time.Minute)
+		slow := w.add(lengthy, "", "lengthy", w.now())
+		w.probe(2 * time.Minute)
+		late := w.worst(w.probes)
+		expect.That(t, !slow[0].open && late <= 30*time.Second, "it is open: %v; another one is closed after %v", slow[0].open, late)
+	})
+}
+
 // The orders beside it are refused together. Most of their pages are not searched to the end.
 func TestLoop_AnOrderThatHasHealedClosesBesideOthersThatFail(t *testing.T) {
 	play(t, 1, func(w *world) {

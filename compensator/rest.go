@@ -2,6 +2,7 @@ package compensator
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -95,8 +96,9 @@ const maxSkipped = 2
 
 // rested is an order whose rest has ended. A page of orders to skip needs no search if its first part fails too: they have failed before.
 type rested struct {
-	order orderclose.Order
-	skip  bool
+	order  orderclose.Order
+	skip   bool
+	failed int // how often its rest was doubled, and once
 }
 
 // ended returns the orders whose rest has ended, in the order of the ends, and forgets those that no read has found again.
@@ -112,7 +114,7 @@ func (r rests) ended(now time.Time) (orders []rested) {
 	}
 	slices.SortFunc(ended, func(a, b rest) int { return cmp.Or(a.ends.Compare(b.ends), cmp.Compare(a.order.ID, b.order.ID)) })
 	for _, e := range ended {
-		orders = append(orders, rested{e.order, e.failed && e.skipped < maxSkipped}) //mutant:skipped-for-ever
+		orders = append(orders, rested{e.order, e.failed && e.skipped < maxSkipped, bits.Len(uint(e.wait / shortestRest))}) //mutant:skipped-for-ever
 	}
 	return orders
 }

@@ -29,6 +29,8 @@ const (
 	readLimit = 2 * time.Second
 	silence   = 3 * time.Second // until a shard that is down has timed out
 	lockWait  = 2 * time.Second // until a statement of on_close gives up
+	// lengthyCall is how long a call takes with an order that needs long.
+	lengthyCall = 4 * time.Second
 )
 
 // Pause is a row of pauses.
@@ -46,6 +48,7 @@ const (
 	silent            // its call has no answer for three seconds
 	hanging           // its call has no answer
 	waiting           // a statement of on_close waits, and fails
+	lengthy           // its call takes four seconds, and succeeds
 	notDue            // a service says not due, and its row stays unpaid
 )
 
@@ -289,6 +292,10 @@ func (s *shop) CloseOrders(ctx context.Context, _ orderclose.Path, requests []or
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: a shard gives no answer", orderclose.ErrUnavailable)
+	case troubles[lengthy] > 0:
+		if err := wait(ctx, lengthyCall); err != nil {
+			return nil, err
+		}
 	case troubles[waiting] > 0:
 		if err := wait(ctx, lockWait); err != nil {
 			return nil, err

@@ -24,12 +24,16 @@ type Caller struct {
 	limits Limits
 }
 
-// Limit returns the time limit of a call with n orders: by what calls of that size take, unless the store limits its calls itself.
-func (c *Caller) Limit(s Store, n int) time.Duration {
+// maxDoublings is how often the time limit for an order that fails again is doubled.
+const maxDoublings = 3
+
+// Limit returns the time limit of a call with n orders: by what calls of that size take, unless the store limits its calls itself. It is twice as
+// long for each time that the order has failed before: the store may need long for this one alone.
+func (c *Caller) Limit(s Store, n, failed int) time.Duration {
 	if LimitsItself(s) {
 		return CallTimeout
 	}
-	return c.limits.Of(n)
+	return min(c.limits.Of(n)<<min(failed, maxDoublings), CallTimeout) //mutant:slow-order-never-closes
 }
 
 // Close makes one call, and returns how long it took. The outcomes are checked. The error of a call that reached its limit wraps

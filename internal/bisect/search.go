@@ -21,8 +21,6 @@ const (
 	maxAlone = 3
 	// maxFailed bounds Search.failed. Beyond it all is forgotten: then it only takes longer to blame an order.
 	maxFailed = 1000
-	// maxDoublings is how often the time limit for an order that fails again is doubled.
-	maxDoublings = 3
 	// unlimited is the limit of a call that has none.
 	unlimited time.Duration = math.MaxInt64
 )
@@ -195,14 +193,17 @@ func (b *batch) run(ctx context.Context) error {
 	return lane.Wait()
 }
 
-// callsAtOnce returns how many calls the Lane makes at once.
+// callsAtOnce returns how many calls the Lane makes at once: few while the store may be down.
 func (b *batch) callsAtOnce() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.noAnswer {
-		return LaneCalls
+	switch {
+	case !b.noAnswer:
+		return 1
+	case b.search.answers.Load() == b.began:
+		return maxAlone
 	}
-	return 1
+	return LaneCalls
 }
 
 // isNobodys reports whether an error says nothing about the orders.
@@ -294,7 +295,7 @@ func (b *batch) call(ctx context.Context, orders []order) error {
 	}
 	limit := b.limit()
 	if b.search.Limit > 0 && IsSearching(ctx) {
-		limit = min(b.search.Caller.Limit(b.store, len(part))<<min(uint(part[0].Attempt), maxDoublings), limit)
+		limit = min(b.search.Caller.Limit(b.store, len(part), part[0].Attempt), limit)
 	}
 	outcomes, _, err := b.search.Caller.Close(ctx, b.store, b.path, part, limit)
 	if err != nil {

@@ -34,6 +34,8 @@ var compensatorMutants = []mutant{
 		"compensator", "TestLoop_OrdersThatStayOpenAreTriedSeldomAndEqually/2000_of_kind_1_at_0s", "times in its first six minutes"},
 	{"rest-without-proof", "orders rest for longer and longer while the store is down", changes{{"last.answers == answers", "false"}},
 		"compensator", "TestLoop_AStoreThatGivesNoVerdictMakesNoOrderRest", "after the store answers again"},
+	{"slow-order-never-closes", "the loop gives an order that needs long the same time at each try", changes{{"<<min(failed, maxDoublings)", ""}},
+		"compensator", "TestLoop_AnOrderThatNeedsLongClosesBesideQuickOnes", "it is open: true"},
 	{"silence-unnoticed", "a turn in which no order gets an answer counts as good", nil,
 		"compensator", "TestLoop_TellsWhetherItsTurnsWork/closes_have_no_answer", "the last turn counts as good"},
 	{"new-holder-looks-back", "a new holder begins with the orders that come due now", changes{{"-newHolderBack", "-newsBack"}},
