@@ -42,9 +42,15 @@ Above the table is what is wrong with the pipeline as a whole, the most urgent f
 the page Now of the web console shows it. Each problem has its section of the runbook and
 the first commands of that section. For the problems the command also asks the database and
 Redis, if their variables are set. It counts the unpaid orders that are overdue in the
-database by more than 5 s, and reads at most a thousand of them. It tries the writes of
-a close and rolls them back, and sets a key beside that of the sweep's lock, which
-expires. It changes nothing else.
+database by more than 5 s, and reads at most a thousand of them. To say what keeps them
+open it closes up to five, and rolls back. It tries the writes of a close and rolls them
+back, and sets a key beside that of the sweep's lock, which expires. It changes nothing
+else.
+
+Below the table are the members of the consumer groups, with their hosts and partitions
+as Kafka reports them. A member is stuck if it has overdue records and moves nothing
+while others move theirs. While a broker is silent, the answers of others are there
+within 5 s, and what it leads is unknown.
 
 Overdue is for the most overdue record, by the clock of this machine. Behind a first
 record that is not due, the command reads some of the others: those after each gap in
