@@ -248,34 +248,28 @@ func TestAdmin_ListsOverdueOrders(t *testing.T) {
 	expect.That(t, !found.More && time.Since(found.At).Abs() < time.Minute, "%+v", found)
 }
 
-func TestAdmin_RedrivesAndDiscardsDeadLetters(t *testing.T) {
+func TestAdmin_ListsDeadLettersAndSendsThemAgain(t *testing.T) {
 	s := newShop(t)
+	s.order("b", "", 0, -time.Minute)
+	s.order("c", "", 1, -time.Minute)
 	for _, id := range []string{"a", "b", "c"} {
 		m := s.record(id, "")
 		m.Topic = s.cfg.Topics.Close
 		s.append(s.cfg.Topics.DeadLetter, wire.DeadLetter(m, "closer", "failed", "closing it failed"))
 	}
-	list := must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 2))(t)
-	must.That(t, len(list.Letters) == 2 && list.Pending["failed"] == 3, "%+v", list)
-	whole := must.Get(s.DeadLetter(t.Context(), list.Letters[1].At))(t)
+	list := must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, 2))(t)
+	must.That(t, len(list.Letters) == 2 && list.More && list.Open["failed"] == 2, "%+v", list)
+	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{Order: "b", Open: true}, 0))(t)
+	must.That(t, len(list.Letters) == 1 && list.Letters[0].Order == "open", "%+v", list)
+	whole := must.Get(s.DeadLetter(t.Context(), list.Letters[0].At))(t)
 	expect.That(t, whole.Key == "b" && whole.Detail == "closing it failed" && whole.OrderProblem == "", "%+v", whole)
 	expect.Is(t, expect.Err(s.DeadLetter(t.Context(), must.Get(admin.ParsePosition("1/77"))(t))), admin.ErrNotFound, "a dead letter")
 
-	f := admin.DeadLetterFilter{Order: "a"}
-	plan := must.Get(s.PlanRedrive(t.Context(), f))(t)
-	expect.That(t, plan.Doable() == 1 && s.in(s.cfg.Buckets[0].Topic) == 0, "%+v", plan)
-	f.Through = plan.Through
-	r := must.Get(s.Redrive(t.Context(), f, nil))(t)
-	expect.That(t, r.Done == 1 && s.in(s.cfg.Buckets[0].Topic) == 1, "%+v", r)
-	_, err := s.Discard(t.Context(), admin.DeadLetterFilter{Through: plan.Through}, nil)
-	expect.That(t, err != nil && strings.Contains(err.Error(), "select dead letters"), "%v", err)
-	f = admin.DeadLetterFilter{Positions: []admin.Position{whole.At, {Partition: 1, Offset: 77}}}
-	plan = must.Get(s.PlanDiscard(t.Context(), f))(t)
-	expect.That(t, plan.Doable() == 1 && len(plan.Missing) == 1, "%+v", plan)
-	expect.Equal(t, must.Get(s.Discard(t.Context(), f, nil))(t).Done, 1, "discarded")
-	list = must.Get(s.DeadLetters(t.Context(), admin.DeadLetterFilter{}, true, 0))(t)
-	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == "redriven" && list.Letters[1].Resolution == "discarded", "all: %+v", list)
-	s.logged("admin.Redrive", "admin.Discard")
+	plan := must.Get(s.PlanReplay(t.Context(), admin.ReplayRequest{From: time.Now().Add(-time.Hour), Orders: []string{"a"}, DeadLetters: true}))(t)
+	expect.That(t, plan.Records == 3 && s.in(s.cfg.Buckets[0].Topic) == 0, "%+v", plan)
+	r := must.Get(s.Replay(t.Context(), plan, admin.ReplayOptions{}))(t)
+	expect.That(t, r.Sent == 1 && s.in(s.cfg.Buckets[0].Topic) == 1, "%+v", r)
+	s.logged("admin.Replay")
 }
 
 func TestAdmin_ReplaysWhatItsPlanHas(t *testing.T) {
@@ -312,11 +306,9 @@ func TestAdmin_NamesTheServerThatItDoesNotHave(t *testing.T) {
 	must.Get(noKafka.Pause(t.Context(), admin.PauseRequest{For: time.Minute, Reason: "why"}))(t)
 	for name, call := range map[string]func(*admin.Admin) error{
 		"DeadLetters": func(a *admin.Admin) error {
-			return expect.Err(a.DeadLetters(t.Context(), admin.DeadLetterFilter{}, false, 0))
+			return expect.Err(a.DeadLetters(t.Context(), admin.DeadLetterFilter{}, 0))
 		},
-		"DeadLetter":  func(a *admin.Admin) error { return expect.Err(a.DeadLetter(t.Context(), admin.Position{})) },
-		"PlanRedrive": func(a *admin.Admin) error { return expect.Err(a.PlanRedrive(t.Context(), admin.DeadLetterFilter{})) },
-		"Redrive":     func(a *admin.Admin) error { return expect.Err(a.Redrive(t.Context(), admin.DeadLetterFilter{}, nil)) },
+		"DeadLetter": func(a *admin.Admin) error { return expect.Err(a.DeadLetter(t.Context(), admin.Position{})) },
 		"PlanReplay": func(a *admin.Admin) error {
 			return expect.Err(a.PlanReplay(t.Context(), admin.ReplayRequest{From: time.Now().Add(-time.Hour)}))
 		},

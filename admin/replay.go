@@ -11,17 +11,15 @@ import (
 	"github.com/orderclose/orderclose/internal/ops"
 )
 
-// ErrReplayRefused says that the close topic refuses some records, such as too large ones; all others were sent.
+// ErrReplayRefused says that some records cannot be sent, such as too large ones, and dead letters of events; all others were sent.
 var ErrReplayRefused = ops.ErrReplayRefused
 
-// ReplayRequest selects records of the close topic. From is required.
-type ReplayRequest struct {
-	From, To time.Time // when the records reached the topic: From <= time < To, in whole milliseconds; To zero: now
-	Orders   []string  // only the records of these orders; none: all
-}
+// ReplayRequest selects records: From <= time < To, in whole milliseconds, is when they reached the close topic or, with DeadLetters, became
+// dead letters. From is required, and To zero is now. Orders, if not empty, are the only ones.
+type ReplayRequest = ops.ReplayRequest
 
-// ReplayPlan is what a replay reads: a snapshot of the close topic. Records is an upper bound of what is sent. A plan is for the Replay of
-// an Admin with the same Config, in the same process.
+// ReplayPlan is what a replay reads: a snapshot of the close topic, or of that of dead letters. Records is an upper bound of
+// what is sent. A plan is for the Replay of an Admin with the same Config, in the same process.
 type ReplayPlan = ops.ReplayPlan
 
 // ReplayResult is what a replay has done: the fields of ReplayPlan, and the numbers of records Sent, Skipped (copies, invalid, or of
@@ -44,12 +42,12 @@ func (a *Admin) PlanReplay(ctx context.Context, r ReplayRequest) (ReplayPlan, er
 	if r.To.IsZero() {
 		r.To = time.Now()
 	}
-	return a.p.PlanReplay(ctx, r.From, r.To, r.Orders...)
+	return a.p.PlanReplay(ctx, r)
 }
 
 // Replay sends the records of a plan to the closers again, so that their orders are closed if they were not. Closing twice changes nothing: a replay
-// that was interrupted may be repeated. The copies go to the close topic, each to the partition of its record. After an error the result
-// counts what was done. The error wraps ErrNoKafka or ErrReplayRefused.
+// that was interrupted may be repeated. The copies go to the end of the close topic, and dead letters of orders to their delay topics. After an
+// error the result counts what was done. The error wraps ErrNoKafka or ErrReplayRefused.
 func (a *Admin) Replay(ctx context.Context, plan ReplayPlan, o ReplayOptions) (ReplayResult, error) {
 	switch {
 	case a.p.Kafka == nil:
@@ -63,5 +61,5 @@ func (a *Admin) Replay(ctx context.Context, plan ReplayPlan, o ReplayOptions) (R
 		}
 	}
 	r, err := ops.Replay(ctx, reads.Log{Cluster: a.p.Kafka}, plan, cmp.Or(o.Rate, ops.ReplayRate), progress)
-	return r, a.acted(ctx, r.Sent > 0, err, "Replay", ReplayRequest{From: plan.From, To: plan.To, Orders: plan.Orders}, r.Sent)
+	return r, a.acted(ctx, r.Sent > 0, err, "Replay", plan.Request(), r.Sent)
 }

@@ -253,6 +253,16 @@ func (a *App) runRoles(ctx context.Context, cancel context.CancelFunc, roles []R
 // lettersInterval is the interval between reads of the dead-letter topic, about the interval at which metrics are collected.
 const lettersInterval = 15 * time.Second
 
+// deadLetters returns the topic of dead letters, and the database if it has the orders.
+func (a *App) deadLetters() deadletters.Topic {
+	c := a.o.Config
+	topic := deadletters.Topic{Log: a.conns.Kafka, Name: c.Topics.DeadLetter, Events: c.Topics.Events}
+	if a.closesInDatabase() || a.conns.Store != nil && a.o.Store == nil && c.Orders != nil {
+		topic.Orders = a.conns.Store
+	}
+	return topic
+}
+
 // watch is what may run beside the roles, until its context ends. No role depends on it.
 type watch struct {
 	wanted bool
@@ -268,8 +278,8 @@ func (a *App) watches(roles []Role) []watch {
 		{has(Relay) || has(Outbox) || closes, a.watchSkews},
 		{kafka && slices.ContainsFunc(roles, usesBuckets), func(ctx context.Context) { a.keepBuckets(ctx, has(Relay)) }},
 		{kafka && closes, func(ctx context.Context) {
-			letters := deadletters.NewFollower(a.conns.Kafka, a.o.Config.Topics.DeadLetter, a.o.Logger)
-			letters.Run(ctx, lettersInterval, a.metrics.DeadLettersPending)
+			letters := deadletters.NewFollower(a.deadLetters(), a.o.Logger)
+			letters.Run(ctx, lettersInterval, a.metrics.DeadLettersOpen)
 		}},
 		{kafka && sweeps, a.watchRecords},
 		{closes, a.watchPauses},

@@ -71,8 +71,8 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		producerOrders: f.GaugeVec("producer_clock_orders", "Orders that were created by the wrong clock of producer_clock_ahead_seconds.", "seen_by"),
 		delay: f.GaugeVec("delay_seconds",
 			"The delay of a category in the topics.yaml that the process uses; default: of all that the file does not list.", "category"),
-		deadLetters: f.GaugeVec("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
-		deadOldest:  f.GaugeVec("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
+		deadLetters: f.GaugeVec("dead_letters_open", "Dead letters whose orders are unpaid, and those of the last 24 hours whose orders are not known.", "cause"),
+		deadOldest:  f.GaugeVec("dead_letters_oldest_open_timestamp_seconds", "When the oldest open dead letter was appended; absent if there is none."),
 		overdue: f.GaugeVec("overdue_orders",
 			"Unpaid orders that have been due in the database for more than 5 s, without excluded and paused ones; 1000 orders are read at most. One "+
 				"compensator counts them every 30 s, and every 5 s while there are some; others have no value.", "category"),
@@ -97,7 +97,7 @@ func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
 		recheckBehind: f.Gauge("compensator_recheck_behind_seconds",
 			"By how much the questions of this process about closed orders are behind closer.payment.recheck, or for how long they have failed; 0 if "+
 				"none is due."),
-		deadRead: f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
+		deadRead: f.GaugeVec("dead_letters_read_timestamp_seconds", "When this process last counted the open dead letters; absent if it never did."),
 	}
 	for _, result := range []string{payment.RecheckFound, payment.RecheckNone, payment.RecheckUnknown, payment.RecheckGivenUp} {
 		m.Rechecked(result, 0)
@@ -254,13 +254,13 @@ func (m *appMetrics) Paused(on []pausing.Pause) {
 	}
 }
 
-// DeadLettersPending sets the pending dead letters by cause, when the oldest of them was
+// DeadLettersOpen sets the open dead letters by cause, when the oldest of them was
 // appended (zero: there is none), and the time of this state.
-func (m *appMetrics) DeadLettersPending(s deadletters.State) {
-	for cause, n := range s.Pending {
+func (m *appMetrics) DeadLettersOpen(s deadletters.State) {
+	for cause, n := range s.Open {
 		m.deadLetters.WithLabelValues(cause).Set(float64(n))
 	}
-	if _, ok := s.Pending[deadletters.Other]; !ok {
+	if _, ok := s.Open[deadletters.Other]; !ok {
 		m.deadLetters.DeleteLabelValues(deadletters.Other)
 	}
 	m.deadOldest.Reset()

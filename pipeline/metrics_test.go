@@ -29,7 +29,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := testkit.NewMetrics()
 	m := must.Get(newMetrics(r))(t)
-	expect.Equal(t, r.Series("dead_letters_pending")+r.Series("dead_letters_read_timestamp_seconds"), 0, "series of dead letters before the topic was read")
+	expect.Equal(t, r.Series("dead_letters_open")+r.Series("dead_letters_read_timestamp_seconds"), 0, "series of dead letters before the topic was read")
 	m.Breaker("close", "closed")
 	for name, want := range map[string]int{"call_seconds": 3, "calls_refused_total": 1, "calls_failing_since_timestamp_seconds": 1, "payment_answers_total": 4} {
 		expect.Equal(t, r.Series(name), want, "%s series at 0", name)
@@ -52,7 +52,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{Match: orderclose.Match{Attributes: map[string][]string{"payment": {"cash", "card"}}}, After: time.Minute}, {Grace: time.Second},
 	}})
 	expect.Equal(t, r.Series("delay_seconds"), 4, "series of delay_seconds, those of the last file")
-	m.DeadLettersPending(deadletters.State{Pending: map[string]int{"bad_due": 2}, Oldest: now, At: now})
+	m.DeadLettersOpen(deadletters.State{Open: map[string]int{"bad_due": 2}, Oldest: now, At: now})
 	m.OverdueOrders(backlog.OverdueOrders{At: now, Orders: 9, Categories: map[string]int64{"gone": 9}})
 	m.OverdueOrders(backlog.OverdueOrders{
 		At: now, Orders: 4, Paused: 3, Old: 21, Oldest: now.Add(-time.Minute), Categories: map[string]int64{"default": 0, "ticket": 4},
@@ -74,7 +74,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		{"delay_seconds", "category", "virtual", 1.5},
 		{"delay_seconds", "category", "category default", 60},
 		{"delay_seconds", "category", "rule payment cash or card", 60},
-		{"dead_letters_pending", "cause", "bad_due", 2},
+		{"dead_letters_open", "cause", "bad_due", 2},
 		{"overdue_orders", "category", "ticket", 4},
 		{"overdue_orders", "category", "default", 0},
 	} {
@@ -84,7 +84,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 		expect.Equal(t, r.Series(name), 1, "series of %s, that of the only topic that was checked", name)
 	}
 	expect.Equal(t, r.Value("waiting_unseen"), 1, "topics that were not seen")
-	for _, name := range []string{"dead_letters_oldest_pending_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
+	for _, name := range []string{"dead_letters_oldest_open_timestamp_seconds", "dead_letters_read_timestamp_seconds"} {
 		expect.Equal(t, r.Value(name), 1.7e9, "%s", name)
 	}
 	paused, overdue, categories := r.Value("overdue_orders_paused"), r.Value("overdue_orders_oldest_seconds"), r.Series("overdue_orders")

@@ -74,36 +74,6 @@ func (b *tab) searchLetters(order string) {
 	})
 }
 
-// settles returns a check that asks for the redrive or the discard of one dead letter, and confirms it.
-func settles(kind, settled string) func(testing.TB, *serve) {
-	return func(t testing.TB, w *serve) {
-		order := "order-" + settled
-		w.create(t, order, "later")
-		at := w.giveUp(t, letter{Order: order})
-		listed := `document.querySelector('tr[data-at="` + at + `"]') !== null`
-		b := open(t, w, look{})
-		b.goTo("/dead-letters")
-		b.waitReloading("it is listed", listed)
-		b.openLetter(at)
-		b.ask(kind)
-		b.waitFor("asked")
-		text := b.text("#action")
-		expect.That(t, strings.Contains(text, order) || strings.Contains(text, at), "the page does not say which dead letter it is:\n%s", text)
-		b.accessible("a question")
-		b.goTo("/dead-letters")
-		expect.That(t, eval[bool](b, listed), "it is %s, and nobody has confirmed it", settled)
-		b.openLetter(at)
-		b.ask(kind)
-		b.waitFor("asked")
-		b.confirm()
-		b.accessible("a result")
-		b.openLetter(at)
-		b.waitReloading("nobody can handle it again", `!document.querySelector("#act-redrive, #act-discard")`)
-		b.goTo("/dead-letters")
-		b.waitReloading("it is listed no more", "!("+listed+")")
-	}
-}
-
 // pauses pauses the closing of a category whose orders are not due for hours, sees the pause on Now, and ends it.
 func pauses(t testing.TB, w *serve) {
 	b := open(t, w, look{})

@@ -19,10 +19,8 @@ var checks = map[string]func(testing.TB, *serve){
 	"live":            updatesLive,
 	"many visits":     comesBack,
 	"order":           findsAnOrder,
-	"redrive":         settles("redrive", "redriven"),
 	"another site":    refusesAnotherSite,
 	"pause":           pauses,
-	"discard":         settles("discard", "discarded"),
 	"lost connection": losesTheConsole,
 	"zone":            switchesZone,
 	"many tabs":       sharesConnections,
@@ -47,7 +45,6 @@ var proxiedChecks = map[string]func(testing.TB, *serve){
 	"without scripts": withoutScripts,
 	"live":            updatesLive,
 	"order":           findsAnOrder,
-	"redrive":         settles("redrive", "redriven"),
 }
 
 // hostileChecks are checks that fill the console with hostile texts.

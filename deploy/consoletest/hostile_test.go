@@ -26,7 +26,7 @@ var hostileTexts = []string{
 	`<img src=//other.invalid/x data-hostile>`,
 	`{{.}}${hostile=1}%s%00&lt;b data-hostile&gt;`,
 	"ord-\u202etxt.exe\u2066<b data-hostile>",
-	"../../actions?kind=redrive#<b data-hostile>",
+	"../../actions?kind=pause#<b data-hostile>",
 }
 
 // hostileLetters returns dead letters with hostile texts in each part that a page may show.
@@ -147,10 +147,8 @@ func showsHostileLetters(t testing.TB, w *serve) {
 	b.isHarmless("Now")
 	at := w.giveUp(t, letter{Order: hostileTexts[0], Cause: hostileTexts[1]})
 	b.openLetter(at)
-	b.ask("redrive")
-	b.waitFor("asked")
-	b.isHarmless("a redrive to confirm")
-	b.fits("a redrive to confirm")
+	b.isHarmless("a dead letter")
+	b.fits("a dead letter")
 }
 
 // printable returns text without control characters.
@@ -168,7 +166,7 @@ func refusesAnotherSite(t testing.TB, w *serve) {
 	other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(rw, `<!doctype html><title>another site</title><link rel="icon" href="data:,"><iframe src="%[1]s/"></iframe>
-			<form method="post" action="%[1]s/actions"><input name="kind" value="redrive"><button>send</button></form>`, w.url())
+			<form method="post" action="%[1]s/actions"><input name="kind" value="pause"><button>send</button></form>`, w.url())
 	}))
 	defer other.Close()
 	b := open(t, w, look{})

@@ -27,8 +27,8 @@ var jobs = variable{name: "job", label: "Job", of: "orderclose_config_last_reloa
 
 func dashboards() []dashboard { return []dashboard{overview(), stages()} }
 
-// pending counts pending dead letters. It is 0, and not empty, if the dead letters were counted and none is pending.
-var pending = "sum(max by (cause) (orderclose_dead_letters_pending{" + everywhere + "})) or " +
+// openLetters counts open dead letters. It is 0, and not empty, if the dead letters were counted and none is open.
+var openLetters = "sum(max by (cause) (orderclose_dead_letters_open{" + everywhere + "})) or " +
 	"0 * max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"
 
 // overview shows the promises on one screen, with the numbers of README.md, and below it errors by part.
@@ -62,9 +62,9 @@ func overview() dashboard {
 					"0. The compensator closes the orders within half a minute.",
 					query{"Records", count("orderclose_retention_lost_records_total", everywhere)}).redFrom(anyAtAll),
 				stat("2 Dead letters", "short", "Dead letters",
-					"Dead letters that are neither redriven nor discarded.",
+					"Dead letters whose orders are unpaid, or not known and a day old at most.",
 					"0. No value: no process counts them.",
-					query{"Pending", pending}).redFrom(1),
+					query{"Pending", openLetters}).redFrom(1),
 				stat("3 Repeated", "short", "Records are duplicated",
 					"Attempts to close an order that was closed or cancelled before, and records that may have been appended to Kafka twice, "+
 						"in the time range. The transaction of such an attempt changes nothing: each order has one receipt.",
@@ -141,15 +141,15 @@ func overview() dashboard {
 					"Topics and partitions that could not be checked, or whose log does not have the committed offset, by process.",
 					"0.",
 					most("instance", "orderclose_waiting_unseen", everywhere)),
-				graph("Pending dead letters, by cause", "short", "Dead letters",
-					"Dead letters that are neither redriven nor discarded, by cause.",
+				graph("Open dead letters, by cause", "short", "Dead letters",
+					"Dead letters whose orders are unpaid, or not known and a day old at most, by cause.",
 					"0.",
-					most("cause", "orderclose_dead_letters_pending", everywhere), query{"all", pending}),
+					most("cause", "orderclose_dead_letters_open", everywhere), query{"all", openLetters}),
 				graph("Dead letters: the oldest, and the last count", "s", "Dead letters",
-					"Age of the oldest dead letter that is pending, and time since any process last read the dead-letter topic to its end. "+
+					"Age of the oldest dead letter that is open, and time since any process last read the dead-letter topic to its end. "+
 						"The topic deletes records after 90 days.",
 					"0: none is pending; counted within 10 minutes. Otherwise nobody knows how many are pending.",
-					query{"oldest", "time() - min(orderclose_dead_letters_oldest_pending_timestamp_seconds{" + everywhere + "}) or " +
+					query{"oldest", "time() - min(orderclose_dead_letters_oldest_open_timestamp_seconds{" + everywhere + "}) or " +
 						"0 * max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"},
 					query{"counted", "time() - max(orderclose_dead_letters_read_timestamp_seconds{" + everywhere + "})"}),
 				graph("Late payments", "short", "Money came after a close",

@@ -213,7 +213,7 @@ func TestDashboards_ShowAPipelineUnderLoad(t *testing.T) {
 		`sum(orderclose_closed_total) or vector(0)`:                                     "no process exports orderclose_closed_total",
 		`sum(orderclose_close_total{result="close"}) or vector(0)`:                      `no process exports orderclose_close_total{result="close"}`,
 		`orderclose_close_total{result="closed"} > 1e9`:                                 "under load there is no value",
-		`orderclose_dead_letters_pending`:                                               "the panel is empty while nothing is wrong",
+		`orderclose_dead_letters_open`:                                                  "the panel is empty while nothing is wrong",
 		`orderclose_close_total * on (job) orderclose_close_total`:                      "many-to-many",
 		`histogram_quantile(0.5, sum(rate(orderclose_close_batch_seconds_bucket[1m])))`: "under load there is no value",
 	} {

@@ -193,9 +193,9 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	text.PrintAny(w, s.LatePayments, "with a late payment\t%d")
 	text.PrintAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
 	text.PrintAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
-	text.PrintAny(w, s.DeadLetters, "with a pending dead letter\t%d")
+	text.PrintAny(w, s.DeadLetters, "with a dead letter\t%d")
 	text.PrintAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
-	fmt.Fprintf(w, "read from Kafka\t%d events, %d dead letters pending\n", s.EventsRead, s.DeadLettersAll)
+	fmt.Fprintf(w, "read from Kafka\t%d events, %d dead letters\n", s.EventsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", text.OneLine(what, 300))
 	}

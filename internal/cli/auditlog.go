@@ -14,7 +14,7 @@ import (
 )
 
 // acting are the commands that change something.
-var acting = []string{"compensate", "replay", "pause", "resume", "dlq redrive", "dlq discard",
+var acting = []string{"compensate", "replay", "pause", "resume",
 	"payments resolve", "events again", "topics apply", "migrate", "send"}
 
 // keepActions wraps the commands that change something. After such a command has ended, the wrapper writes to the audit log what the

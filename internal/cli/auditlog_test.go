@@ -17,7 +17,7 @@ func TestBroker_WithoutADatabaseThereIsNoAuditLog(t *testing.T) {
 	r := newRig(t)
 	job := map[string]string{environ.EnvBrokers: r.brokers, environ.EnvDSN + "_FILE": "/nowhere"} // it mounts only the Secret that it needs
 	for _, env := range []map[string]string{{environ.EnvBrokers: r.brokers}, job} {
-		for _, command := range []string{"topics apply", "dlq discard --cause y --yes"} {
+		for _, command := range []string{"topics apply", "replay --dead-letters --from 1h --yes"} {
 			_, stderr, code := run(t, env, append(strings.Fields(command), "--config", r.file)...)
 			must.That(t, code == 0 && !strings.Contains(stderr, "audit log"), "%s: exit %d: %s", command, code, stderr)
 		}

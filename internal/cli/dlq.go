@@ -3,39 +3,43 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/orderclose/orderclose/internal/deadletters"
+	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newDLQ(c *common) *cobra.Command {
-	dlq := group("dlq", "List dead letters, send them again, or discard them", newDLQList(c), newDLQShow(c), newDLQRedrive(c), newDLQDiscard(c))
-	dlq.Long = `List dead letters, send them again, or discard them.
+	dlq := group("dlq", "List and show dead letters", newDLQList(c), newDLQShow(c))
+	dlq.Long = `List and show dead letters: records that could not be processed.
 
-A dead letter is pending until it is redriven or discarded; a mark in the dead-letter
-topic records that. These commands delete nothing: retention deletes dead letters after
-90 days.`
+A dead letter is open while its order is unpaid. If its order is not known, because it is
+an event, has no id, or no database has the orders, it is open for 24 hours. Nothing has
+to be done with the others. orderclose replay --dead-letters sends those of orders again.
+Retention deletes dead letters after 90 days.`
 	return dlq
 }
 
 // withDeadLetters calls run with the topic of the dead letters.
-func (c *common) withDeadLetters(ctx context.Context, run func(*session, *deadletters.Topic) error) error {
-	return with(c.openKafka(ctx))(func(s *session) error {
-		return run(s, &deadletters.Topic{Log: s.Kafka, Name: s.cfg.Topics.DeadLetter})
+func (c *common) withDeadLetters(ctx context.Context, run func(topic deadletters.Topic) error) error {
+	return with(c.openKafka(ctx, environ.EnvDSN))(func(s *session) error {
+		return run(s.pipeline().DeadLetters())
 	})
 }
 
-// pendingLine describes the numbers of pending dead letters.
-func pendingLine(counts deadletters.Counts) string {
+// openLine describes the numbers of open dead letters.
+func openLine(counts deadletters.Counts) string {
 	if counts.Total() == 0 {
-		return "none pending"
+		return "none open"
 	}
-	return fmt.Sprintf("%d pending: %s", counts.Total(), counts.Text())
+	return fmt.Sprintf("%d open: %s", counts.Total(), counts.Text())
 }
 
 func from(s deadletters.Source) string {
@@ -43,63 +47,66 @@ func from(s deadletters.Source) string {
 }
 
 func newDLQList(c *common) *cobra.Command {
-	var sel selection
-	var all bool
+	var f deadletters.Filter
+	var since string
 	var limit int
 	cmd := &cobra.Command{
-		Use:     "ls [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--all] [--limit N]",
-		Short:   "List the pending dead letters, oldest first",
-		Example: "  orderclose dlq ls --cause not_found --since 2h",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := sel.filter(nil)
-			err = cmp.Or(err, exitIf(limit < 0, Usage, "--limit is %d, want 0, for all, or more", limit))
-			if err != nil {
-				return err
+		Use:     "ls [--open] [--cause CAUSE] [--stage STAGE] [--order ID] [--since TIME] [--limit N]",
+		Short:   "List dead letters, newest first",
+		Example: "  orderclose dlq ls --open --cause not_found --since 2h",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if since != "" {
+				f.Since, err = parseTime("--since", since, time.Now())
 			}
-			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
-				index, err := topic.List(cmd.Context(), f, all)
+			err = errors.Join(err, exitIf(limit < 0, Usage, "--limit is %d, want 0, for all, or more", limit))
+			if err != nil {
+				return Exit(Usage, err)
+			}
+			if limit == 0 || limit > deadletters.MaxLetters {
+				limit = deadletters.MaxLetters
+			}
+			return c.withDeadLetters(cmd.Context(), func(topic deadletters.Topic) error {
+				list, err := topic.List(cmd.Context(), f, limit)
 				if err != nil {
 					return err
 				}
-				l := listed{topic.Name, index.Pending(), index.Letters(deadletters.Filter{}), index.Unlisted() > 0}
-				if limit > 0 && len(l.Letters) > limit {
-					l.Letters, l.More = l.Letters[:limit], true
-				}
+				l := listed{topic.Name, list}
 				return c.print(l, func(w io.Writer) { printLetters(w, l) })
 			})
 		},
 	}
-	sel.flags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "include those that were redriven or discarded")
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many to list; 0: all")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.Open, "open", false, "only those that are open")
+	flags.StringVar(&f.Cause, "cause", "", "only those with this cause")
+	flags.StringVar(&f.Stage, "stage", "", "only those written by this stage")
+	flags.StringVar(&f.Order, "order", "", "only those of this order")
+	flags.StringVar(&since, "since", "", "only those appended then or later: a time, or how long ago, such as 2h")
+	flags.IntVar(&limit, "limit", 100, "how many to list; 0: all")
 	return cmd
 }
 
 // listed is the output of dlq ls.
 type listed struct {
-	Topic   string               `json:"topic"`
-	Pending deadletters.Counts   `json:"pending"` // of the filter, by cause
-	Letters []deadletters.Letter `json:"letters"`
-	More    bool                 `json:"more"` // there are others that are not in the list
+	Topic string `json:"topic"`
+	deadletters.List
 }
 
 func printLetters(w io.Writer, l listed) {
 	if len(l.Letters) > 0 {
-		fmt.Fprintln(w, "at\tappended\tcause\tstage\torder\tfrom\tdetail")
+		fmt.Fprintln(w, "at\tappended\tcause\tstage\torder\tit is\tfrom\tdetail")
 	}
 	for _, d := range l.Letters {
-		cause := d.Cause
-		if d.Resolution != "" {
-			cause += ", " + string(d.Resolution)
-		}
-		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			d.At, text.Stamp(d.AppendedAt), line(cause), line(d.Stage), text.OneLine(d.Key, 40), line(from(d.Source)), text.OneLine(d.Detail, 80))
+		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.At, text.Stamp(d.AppendedAt), line(d.Cause), line(d.Stage), text.OneLine(d.Key, 40),
+			orderState(d), line(from(d.Source)), text.OneLine(d.Detail, 80))
 	}
-	fmt.Fprintln(w, pendingLine(l.Pending))
+	fmt.Fprintln(w, openLine(l.Open))
 	if l.More {
-		fmt.Fprintf(w, "only the first %d are shown; --limit 0 shows up to 100000, --cause and --since select others\n", len(l.Letters))
+		fmt.Fprintf(w, "only the newest %d are shown; --limit 0 shows up to 100000, --cause and --since select others\n", len(l.Letters))
 	}
 }
+
+// orderState returns what the database says of the order of a dead letter.
+func orderState(d deadletters.Letter) string { return line(string(cmp.Or(d.Order, "not known"))) }
 
 func newDLQShow(c *common) *cobra.Command {
 	return &cobra.Command{
@@ -112,13 +119,13 @@ func newDLQShow(c *common) *cobra.Command {
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return c.withDeadLetters(cmd.Context(), func(_ *session, topic *deadletters.Topic) error {
+			return c.withDeadLetters(cmd.Context(), func(topic deadletters.Topic) error {
 				l, err := topic.Find(cmd.Context(), at)
 				if err != nil {
 					return err
 				}
 				if l == nil {
-					return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
+					return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls lists them", topic.Name, at))
 				}
 				d := l.Whole()
 				return c.print(d, func(w io.Writer) { printLetter(w, d) })
@@ -131,7 +138,7 @@ func printLetter(w io.Writer, d deadletters.Whole) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
 	free := func(name, value string) { row(name, line(value)) }
 	row("at", d.At.String())
-	free("state", cmp.Or(string(d.Resolution), "pending"))
+	row("order", orderState(d.Letter))
 	row("appended", text.Stamp(d.AppendedAt))
 	free("cause", cmp.Or(d.Cause, "without a cause"))
 	row("detail", text.OneLine(d.Detail, wire.MaxDeadHeader))

@@ -12,6 +12,7 @@ import (
 	"github.com/orderclose/orderclose/internal/environ"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -48,7 +49,7 @@ func (r *rig) records(topic string) (all []wire.Message) {
 	return all
 }
 
-func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
+func TestBroker_DeadLettersAreListedShownAndSentAgain(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	due := time.Now().Add(-time.Minute)
@@ -58,12 +59,12 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 
 	var list listed
 	r.json(&list, 0, "dlq", "ls", "--limit", "2")
-	expect.That(t, len(list.Letters) == 2 && list.More && list.Pending["failed"] == 1 && list.Letters[1].Key == "waiting", "the first two: %+v", list)
+	expect.That(t, len(list.Letters) == 2 && list.More && list.Open["failed"] == 1, "the newest two: %+v", list)
 	list = listed{}
-	r.json(&list, 0, "dlq", "ls", "--order", "due", "--stage", "closer", "--since", "1h")
+	r.json(&list, 0, "dlq", "ls", "--open", "--order", "due", "--stage", "closer", "--since", "1h")
 	expect.That(t, len(list.Letters) == 1, "by order: %+v", list)
 	out, _, code := r.cli("dlq", "show", "0/0")
-	for _, want := range []string{"pending", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
+	for _, want := range []string{"not known", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
 		expect.That(t, code == 0 && strings.Contains(out, want), "show exits with %d and does not contain %q:\n%s", code, want, out)
 	}
 	var d struct {
@@ -76,28 +77,22 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 
-	out, _, _ = r.cli("dlq", "redrive")
-	printed := strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes --config "+r.file+"\n")
+	out, _, _ = r.cli("replay", "--dead-letters", "--from", "1h")
+	printed := strings.Contains(out, "orderclose replay --dead-letters --from ") && strings.Contains(out, "would send 3 records again")
 	expect.That(t, printed && len(r.records("delay_1m")) == 0, "the plan does not print the command, or was carried out:\n%s", out)
-	var result deadletters.Result
-	r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes")
-	expect.That(t, result.Done == 2 && result.Refused == 1 && len(r.records("delay_1m")) == 1 && len(r.records("delay_1h")) == 1, "%+v", result)
-	r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes")
-	expect.That(t, result.Done == 0, "a second run: %+v", result)
-	r.json(&result, 0, "dlq", "discard", "--cause", "bad_value", "--yes")
-	expect.That(t, result.Done == 1, "%+v", result)
-	list = listed{}
-	r.json(&list, 0, "dlq", "ls", "--all")
-	expect.That(t, len(list.Letters) == 3 && list.Letters[0].Resolution == "redriven" && list.Letters[2].Resolution == "discarded", "all: %+v", list)
-	r.json(&result, 4, "dlq", "discard", "0/77", "--yes")
-	expect.That(t, result.Done == 0, "%+v", result)
+	for again := range 2 {
+		var result ops.ReplayResult
+		r.json(&result, 6, "replay", "--dead-letters", "--from", "1h", "--yes")
+		sent := len(r.records("delay_1m")) == again+1 && len(r.records("delay_1h")) == again+1
+		expect.That(t, sent && result.Sent == 2 && result.Refused == 1 && result.Refusals[0].Cause == "bad_value", "%+v", result)
+	}
 }
 
 // The error names the server that does not answer, and not the failed request.
 func TestKafka_IsNamedIfItDoesNotAnswer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	for _, args := range [][]string{
-		{"dlq", "redrive"}, {"dlq", "discard", "0/1", "--yes"}, {"dlq", "ls"}, {"dlq", "show", "0/1"},
+		{"dlq", "ls"}, {"dlq", "show", "0/1"},
 		{"replay", "--from", "2h", "--to", "1h"}, {"status"},
 	} {
 		want := 1
@@ -116,28 +111,13 @@ func sampleLetters() []deadletters.Letter {
 			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
 		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n",
 			Detail: strings.Repeat("long ", 30),
-			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: deadletters.Discarded},
+			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Order: deadletters.OrderEnded},
 	}
 }
 
 func TestDLQ_ListTable(t *testing.T) {
 	golden(t, "dlq_ls", func(w io.Writer) {
-		printLetters(w, listed{"order-close-dead-letter", map[string]int{"not_found": 1, "bad_value": 0}, sampleLetters(), true})
-	})
-}
-
-func TestDLQ_PlanTable(t *testing.T) {
-	positions := []deadletters.Position{{Offset: 1031}, {Partition: 1, Offset: 12}}
-	s := selection{Filter: deadletters.Filter{Cause: "not found"}, since: "2h"}
-	f := deadletters.Filter{Since: at}
-	p := deadletters.Plan{
-		Topic: "order-close-dead-letter", How: deadletters.Redriven, Through: positions, Pending: 250, Refused: 130,
-		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"delay_10s": 100, "delay_5m": 20},
-		Refusals: []deadletters.Refusal{{At: positions[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
-		Missing:  positions[1:], Settled: positions[:1],
-	}
-	golden(t, "dlq_plan", func(w io.Writer) {
-		printResolvePlan(w, p, "orderclose dlq redrive"+s.arguments([]string{"0/17"}, f, positions)+" --yes")
+		printLetters(w, listed{"order-close-dead-letter", deadletters.List{Letters: sampleLetters(), Open: map[string]int{"not_found": 1}, More: true}})
 	})
 }
 

@@ -58,7 +58,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	r.cli("topics", "apply")
 	expect.Equal(t, r.doctor(0), "commits -", "all is well") // the broker of the test does not tell
 	r.addDeadLetter("a", "failed", time.Now())
-	expect.Equal(t, r.doctor(3), "letters_pending, commits -", "a dead letter")
+	expect.Equal(t, r.doctor(3), "letters_open, commits -", "a dead letter")
 }
 
 // limitedTo makes the broker say that a setting of its own has a value.

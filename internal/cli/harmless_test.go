@@ -86,8 +86,6 @@ func TestOutput_IsHarmless(t *testing.T) {
 		},
 		"letters":     func(w io.Writer) { printLetters(w, planted[listed]()) },
 		"letter":      func(w io.Writer) { printLetter(w, planted[deadletters.Whole]()) },
-		"resolved":    func(w io.Writer) { printResolved(w, planted[deadletters.Result]()) },
-		"resolve":     func(w io.Writer) { printResolvePlan(w, planted[deadletters.Plan](), "x") },
 		"history":     func(w io.Writer) { printHistory(w, planted[ops.History](), nil) },
 		"pauses":      func(w io.Writer) { printPauses(w, "paused", planted[[]pausing.Pause]()) },
 		"late":        func(w io.Writer) { printLate(w, planted[[]store.LatePayment]()) },

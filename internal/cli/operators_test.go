@@ -88,11 +88,8 @@ var operations = map[string]operation{
 	"a replay": {command: "replay", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
 		return []string{"replay", "--from", "1h", "--order", w.order.ID, "--yes"}
 	}},
-	"a redrive": {command: "dlq redrive", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
-		return []string{"dlq", "redrive", "--order", w.order.ID, "--yes"}
-	}},
-	"a discard": {command: "dlq discard", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
-		return []string{"dlq", "discard", "--order", w.order.ID, "--yes"}
+	"a replay of dead letters": {command: "replay --dead-letters", codes: []int{0}, args: func(w *twoOperators, _ int) []string {
+		return []string{"replay", "--dead-letters", "--from", "1h", "--order", w.order.ID, "--yes"}
 	}},
 	"topics apply": {command: "topics apply", codes: []int{0}, args: always("topics", "apply")},
 	"a record": {command: "send", codes: []int{0}, args: func(w *twoOperators, who int) []string {
@@ -221,10 +218,6 @@ func (w *twoOperators) check(what string, d, other done) {
 	case "replay":
 		sent := slices.ContainsFunc(w.records(w.cfg.Topics.Close), func(m wire.Message) bool { return string(m.Key) == w.order.ID && m.Raw().IsCopy() })
 		expect.That(w.t, sent, "%s: the close topic has no copy of the record", what)
-	case "dlq redrive", "dlq discard":
-		var list listed
-		w.json(&list, 0, "dlq", "ls", "--order", w.order.ID)
-		expect.That(w.t, len(list.Letters) == 0, "%s: %d dead letters are pending", what, len(list.Letters))
 	}
 }
 

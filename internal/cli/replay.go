@@ -19,14 +19,15 @@ import (
 
 type replayFlags struct {
 	againFlags
-	orders []string
+	orders  []string
+	letters bool
 }
 
 func newReplay(c *common) *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay --from TIME [--to TIME] [--order ID]... [--yes]",
-		Short: "Send a window of the close topic again",
+		Use:   "replay [--dead-letters] --from TIME [--to TIME] [--order ID]... [--yes]",
+		Short: "Send a window of the close topic, or of dead letters, again",
 		Long: `Send the records that reached the close topic in a window of time again, so that
 their orders are closed if they were not: all of them, or those of some orders. Closing
 twice changes nothing: paid and closed orders stay as they are, and a replay that was
@@ -34,13 +35,19 @@ interrupted may be run again. The copies go to the end of the close topic, at mo
 a second, which leaves closers time for orders that become due meanwhile. They have a
 mark, by which later replays and audits skip them.
 
+With --dead-letters it sends the dead letters of the window again, after their cause was
+fixed. Each starts with all its attempts in the delay topic of its due time, from which
+relays take what is due at once. It lists those that cannot be sent: events, which
+orderclose events again writes again, and records that were cut or are invalid.
+
 A time is RFC 3339, or how long ago: 90m, or now. Without --yes the plan is shown and
 nothing is sent. How many orders would close: orderclose compensate --dry-run.
 
 Exits 4 if orders were named and none has a record in the window, 6 if only a part was
-sent, or if the topic refused some records, such as too large ones: it lists
+sent, or if some cannot be sent, such as too large ones: it lists
 them and sends all others.`,
-		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --order order-17 --yes",
+		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --order order-17 --yes\n" +
+			"  orderclose replay --dead-letters --from 2h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, to, err := f.window(time.Now())
 			if err != nil {
@@ -50,6 +57,7 @@ them and sends all others.`,
 		},
 	}
 	f.add(cmd, ops.ReplayRate, "records to send")
+	cmd.Flags().BoolVar(&f.letters, "dead-letters", false, "send dead letters again, by the time when they were appended")
 	cmd.Flags().StringArrayVar(&f.orders, "order", nil, "only the records of this order; may be repeated")
 	return cmd
 }
@@ -72,7 +80,11 @@ func (f *replayFlags) window(now time.Time) (from, to time.Time, err error) {
 // command returns the command that carries a plan out.
 func (f *replayFlags) command(p ops.ReplayPlan) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "orderclose replay --from %s --to %s", text.Stamp(p.From), text.Stamp(p.To))
+	b.WriteString("orderclose replay")
+	if f.letters {
+		b.WriteString(" --dead-letters")
+	}
+	fmt.Fprintf(&b, " --from %s --to %s", text.Stamp(p.From), text.Stamp(p.To))
 	for _, id := range p.Orders {
 		fmt.Fprintf(&b, " --order %s", text.ShellQuote(id))
 	}
@@ -84,7 +96,7 @@ func (f *replayFlags) command(p ops.ReplayPlan) string {
 
 // replay shows the plan of a replay, or carries it out, with the clients of the session.
 func (c *common) replay(ctx context.Context, s *session, from, to time.Time, f replayFlags) error {
-	plan, err := s.pipeline().PlanReplay(ctx, from, to, f.orders...)
+	plan, err := s.pipeline().PlanReplay(ctx, ops.ReplayRequest{From: from, To: to, Orders: f.orders, DeadLetters: f.letters})
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,6 @@ func TestReplay_Tables(t *testing.T) {
 	})
 	golden(t, "replay", func(w io.Writer) {
 		printReplayed(w, ops.ReplayResult{ReplayPlan: p, Sent: 300, Skipped: 601, Refused: 1,
-			Refusals: []deadletters.Refusal{{At: deadletters.Position{Partition: 3, Offset: 8}, Key: "order-17", Why: "too large"}}})
+			Refusals: []ops.Refusal{{At: deadletters.Position{Partition: 3, Offset: 8}, Key: "order-17", Why: "too large"}}})
 	})
 }

@@ -18,7 +18,6 @@
 //	payments.go       payments late and resolve: money that came after a close
 //	dlq.go            dlq ls and show: dead letters
 //	delays.go         delays explain: when an order closes, which rule decides, and the buckets of a delay
-//	dlqresolve.go     dlq redrive and discard, and the flags that select dead letters
 //	doctor.go         doctor: the verdict, and checks of the installation
 //	ordercounts.go    how many orders have which state
 //	init.go           init: a topics.yaml for the tables of a shop
@@ -276,9 +275,10 @@ func with(s *session, err error) func(run func(*session) error) error {
 	}
 }
 
-// openKafka is like open for commands that need Kafka. It checks that Kafka answers, because later errors only say which request failed.
-func (c *common) openKafka(ctx context.Context) (*session, error) {
-	s, err := c.open(environ.EnvBrokers)
+// openKafka is like open for commands that need Kafka. The variables of also may be set. It checks that
+// Kafka answers, because later errors only say which request failed.
+func (c *common) openKafka(ctx context.Context, also ...string) (*session, error) {
+	s, err := c.openFor(func(*config.Config) []string { return []string{environ.EnvBrokers} }, also...)
 	if v, _ := c.env.LookupEnv(environ.EnvBrokers); err != nil && v == "" {
 		err = Exit(Usage, fmt.Errorf("%w. This command works on the topics of Kafka; sweeps alone, orderclose run sweeper, have none", err))
 	}

@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/console/access"
-	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/pausing"
@@ -27,10 +26,8 @@ import (
 
 // The kinds of actions.
 const (
-	kindRedrive = "redrive"
-	kindDiscard = "discard"
-	kindPause   = "pause"
-	kindResume  = "resume"
+	kindPause  = "pause"
+	kindResume = "resume"
 
 	// What became of the money of a late payment.
 	kindRefunded = string(store.Refunded)
@@ -49,19 +46,12 @@ const (
 )
 
 const (
-	// maxValues is how many values a field of an action may have, such as positions of dead letters.
+	// maxValues is how many values a field of an action may have.
 	maxValues = 1000
 	// shownValues is how many values of a field the page of an action shows.
 	shownValues = 20
-	// actionTime bounds how long an action takes. It is less than the time of a request. A redrive that is cut off is repeated: it sends what
-	// is left.
+	// actionTime bounds how long an action takes. It is less than the time of a request.
 	actionTime = 4 * time.Minute
-)
-
-// The hidden fields of the snapshot of dead letters that a person has seen: the last offset of each partition, and the id of the topic.
-const (
-	fieldThrough = "through"
-	fieldTopicID = "topic_id"
 )
 
 // action is a change that a person asks for.
@@ -70,13 +60,11 @@ type action struct {
 	State   actionState
 	Fields  url.Values // of the form that confirms it
 	Summary any        // what it would change, or has changed
-	Planned int        // dead letters or payments that it is about; 0: it counts none
+	Planned int        // payments that it is about; 0: it counts none
 	Handled int        // of them
 	Error   string
 
-	// seen reports whether the fields have the snapshot that a person has seen.
-	seen bool
-	run  func(context.Context) (summary any, handled int, err error)
+	run func(context.Context) (summary any, handled int, err error)
 }
 
 // badForm is an error of the fields of a form.
@@ -100,7 +88,7 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request) {
 		c.renderProblem(w, r, status, "error.no_action", err.Error())
 		return
 	}
-	if confirmed && a.seen && a.State == asked { //mutant:unseen-action-done
+	if confirmed && a.State == asked {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actionTime + time.Minute)) // that of the server is for pages
 		c.carryOut(r.Context(), &a, by)
 	}
@@ -116,6 +104,9 @@ func (c *Console) carryOut(ctx context.Context, a *action, by access.Identity) {
 	ctx, cancel := context.WithTimeout(ctx, actionTime)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
+	if c.ctx.Err() != nil {
+		cancel() // AfterFunc does it later
+	}
 	a.State = running
 	c.audit(ctx, *a, by)
 	summary, handled, err := a.run(ctx)
@@ -149,85 +140,19 @@ func (c *Console) audit(ctx context.Context, a action, by access.Identity) {
 
 // actionOf returns the action that a form asks for, with what it would change. An error of the fields is a badForm.
 func (c *Console) actionOf(ctx context.Context, who string, fields url.Values) (action, error) {
-	a := action{Kind: fields.Get("kind"), State: asked, Fields: fields, seen: true}
+	a := action{Kind: fields.Get("kind"), State: asked, Fields: fields}
 	for name, values := range fields {
 		if len(values) > maxValues {
 			return a, badForm{fmt.Errorf("%.40q has %d values, want at most %d: select by another field, or act in parts", name, len(values), maxValues)}
 		}
 	}
 	switch a.Kind {
-	case kindRedrive:
-		return c.resolution(ctx, a, deadletters.Redriven)
-	case kindDiscard:
-		return c.resolution(ctx, a, deadletters.Discarded)
 	case kindRefunded, kindReopened:
 		return c.latePayment(ctx, a, who)
 	case kindPause, kindResume:
 		return c.pauses(ctx, a)
 	}
-	return a, badForm{fmt.Errorf("kind is %.40q, want redrive, discard, pause, resume, refunded or reopened", a.Kind)}
-}
-
-// resolution redrives or discards dead letters. The fields cause, stage, topic, order and since select them. The field at names one by its
-// position, and may be repeated. With the fields of a snapshot no later dead letter is selected.
-func (c *Console) resolution(ctx context.Context, a action, how deadletters.ResolutionKind) (action, error) {
-	if c.o.Kafka == nil {
-		return a, health.ErrNoKafka
-	}
-	get := a.Fields.Get
-	f := deadletters.Filter{Cause: get("cause"), Stage: get("stage"), Source: get("topic"), Order: get("order")}
-	since, err := moment("since", get("since"))
-	f.Since = since
-	errs := []error{err}
-	positions := func(name string) (all []deadletters.Position) {
-		for _, at := range a.Fields[name] {
-			position, err := deadletters.ParsePartitionOffset(at)
-			all, errs = append(all, position), append(errs, err)
-		}
-		return all
-	}
-	f.Positions, f.Through = positions("at"), positions(fieldThrough)
-	if how == deadletters.Discarded && !f.Selects() {
-		errs = append(errs, errors.New("select dead letters: give at, cause, stage, topic, order or since"))
-	}
-	for _, name := range []string{f.Cause, f.Stage, f.Source} {
-		if name == deadletters.Other {
-			errs = append(errs, fmt.Errorf("%q stands for many causes, stages or topics: select dead letters by their positions", name))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return a, badForm{err}
-	}
-	topic := deadletters.Topic{Log: c.o.Kafka, Name: c.o.Config().Topics.DeadLetter}
-	id, err := c.o.Kafka.TopicID(ctx, topic.Name)
-	if err != nil {
-		return a, err
-	}
-	now := fmt.Sprintf("%x", id)
-	a.seen = get(fieldTopicID) != ""
-	if a.seen && get(fieldTopicID) != now { //mutant:recreated-letters-taken
-		return a, fmt.Errorf("topic %s was deleted and recreated since: its dead letters are others", topic.Name)
-	}
-	o := deadletters.Options{Filter: f, How: how, Rules: c.pipeline().RedriveRules()}
-	plan, err := topic.MakePlan(ctx, o)
-	if err != nil {
-		return a, err
-	}
-	o.Filter.Through = plan.Through
-	a.Fields.Set(fieldTopicID, now)
-	a.Fields.Del(fieldThrough)
-	for _, at := range plan.Through {
-		a.Fields.Add(fieldThrough, at.String())
-	}
-	a.Summary, a.Planned = plan, plan.Doable()
-	if a.Planned == 0 {
-		a.State = nothing
-	}
-	a.run = func(ctx context.Context) (any, int, error) {
-		result, err := topic.Run(ctx, o, nil)
-		return result.Plan, result.Done, err
-	}
-	return a, nil
+	return a, badForm{fmt.Errorf("kind is %.40q, want pause, resume, refunded or reopened", a.Kind)}
 }
 
 // latePayment records what became of the money of a late payment: late is its id.
@@ -342,7 +267,7 @@ type selected struct {
 func (a action) Shown() (fields []selected) {
 	for _, name := range slices.Sorted(maps.Keys(a.Fields)) {
 		all := given(a.Fields[name])
-		if len(all) == 0 || name == "kind" || name == fieldThrough || name == fieldTopicID {
+		if len(all) == 0 || name == "kind" {
 			continue
 		}
 		n := min(len(all), shownValues)
@@ -356,10 +281,8 @@ func (a action) From() string {
 	switch a.Kind {
 	case kindPause, kindResume:
 		return "/delays"
-	case kindRefunded, kindReopened:
-		return "/payments"
 	}
-	return "/dead-letters"
+	return "/payments"
 }
 
 // Effect returns what an action of a kind leads to, beyond its numbers; empty: nothing else.

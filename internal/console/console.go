@@ -96,7 +96,7 @@ func New(o Options) (*Console, error) {
 	c.late = ops.NewQuestion(c.ctx, 5*time.Second, 30*time.Second, waitFirst,
 		func(ctx context.Context) ([]store.LatePayment, error) { return c.pipeline().LatePayments(ctx, false) })
 	if o.Kafka != nil {
-		c.letters = deadletters.NewFollower(o.Kafka, o.Config().Topics.DeadLetter, o.Logger)
+		c.letters = deadletters.NewFollower(c.pipeline().DeadLetters(), o.Logger)
 		c.following.Go(func() { c.letters.Run(c.ctx, lettersInterval, nil) })
 		c.following.Go(func() {
 			for retry.Sleep(c.ctx, sampleEvery) {
@@ -124,12 +124,12 @@ func (c *Console) pipeline() ops.Pipeline {
 	p := c.o.Pipeline
 	p.Config = c.o.Config()
 	if c.letters != nil {
-		p.Pending = func() (deadletters.Counts, error) {
+		p.OpenLetters = func() (deadletters.Counts, error) {
 			s := c.letters.State()
 			if s.Problem != "" {
 				return nil, errors.New(s.Problem)
 			}
-			return s.Pending, nil
+			return s.Open, nil
 		}
 	}
 	return p

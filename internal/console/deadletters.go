@@ -18,8 +18,8 @@ import (
 const letterTimeout = 5 * time.Second
 
 const (
-	// lettersInterval is the interval between reads of the topic: a person reloads a page a few seconds after a redrive.
-	lettersInterval = 2 * time.Second
+	// lettersInterval is the interval between looks at the topic and at the orders.
+	lettersInterval = 5 * time.Second
 	lettersPerPage  = 50
 	maxTopics       = 20 // that the filter offers
 )
@@ -29,9 +29,8 @@ type lettersData struct {
 	State   deadletters.State
 	Filter  url.Values // cause, topic, stage, since; and order, which stands in no URL
 	Letters []deadletters.Letter
-	Topics  []string              // of the records of all pending dead letters
+	Topics  []string              // of the records of all open dead letters
 	Next    *deadletters.Position // if there are more: the last one of the page
-	Pending int                   // that fit the filter, on all pages
 	Problem error                 // of the filter, or health.ErrNoKafka
 }
 
@@ -45,21 +44,6 @@ func (d lettersData) Link(name, value string) string {
 		q.Set(name, value)
 	}
 	return "?" + q.Encode()
-}
-
-// FilterNames returns the fields of the filter that an action takes over.
-func (d lettersData) FilterNames() (names []string) {
-	for _, name := range []string{"cause", "topic", "stage", "since", "order"} {
-		if d.Filter.Get(name) != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// Plain reports whether the fields of the filter can be the fields of an action.
-func (d lettersData) Plain() bool {
-	return !slices.ContainsFunc(d.FilterNames(), func(name string) bool { return !(page{}).Plain(d.Filter.Get(name)) })
 }
 
 // letterFilter returns what the fields select, and behind which dead letter the page begins; nil: with the newest.
@@ -85,7 +69,7 @@ func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, status, c.newPage(r, "dead-letters", d))
 }
 
-// listLetters returns the page of pending dead letters that the fields select.
+// listLetters returns the page of open dead letters that the fields select.
 func (c *Console) listLetters(fields url.Values) lettersData {
 	d := lettersData{Filter: fields, Problem: health.ErrNoKafka}
 	if c.letters == nil {
@@ -103,9 +87,7 @@ func (c *Console) listLetters(fields url.Values) lettersData {
 		return d
 	}
 	d.Letters = slices.DeleteFunc(all, func(l deadletters.Letter) bool { return !f.Match(&l) })
-	d.Pending = len(d.Letters)
-	slices.Reverse(d.Letters) // the newest first
-	if after != nil {         // one that is resolved since is not found: the page begins with the newest
+	if after != nil { // one that has ended since is not found: the page begins with the newest
 		d.Letters = d.Letters[1+slices.IndexFunc(d.Letters, func(l deadletters.Letter) bool { return l.At == *after }):]
 	}
 	if len(d.Letters) > lettersPerPage {
@@ -126,7 +108,7 @@ func (c *Console) letter(r *http.Request) (*deadletters.Whole, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), letterTimeout)
 	defer cancel()
-	topic := deadletters.Topic{Log: c.o.Kafka, Name: c.o.Config().Topics.DeadLetter}
+	topic := c.pipeline().DeadLetters()
 	found, err := topic.Find(ctx, at)
 	if err != nil || found == nil {
 		return nil, err

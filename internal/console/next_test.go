@@ -19,7 +19,7 @@ func TestNow_LeadsToThePageOfAProblem(t *testing.T) {
 	r := newRig(t)
 	r.addDeadLetter("a", "failed", time.Now())
 	r.indexed(1)
-	contains(t, r.open("/"), `data-kind="letters_pending"`, ` · <a href="/dead-letters">Dead letters</a>`)
+	contains(t, r.open("/"), `data-kind="letters_open"`, ` · <a href="/dead-letters">Dead letters</a>`)
 	for _, k := range kinds() {
 		if k.Page == "" {
 			continue
@@ -60,23 +60,6 @@ func TestErrors_OnlyAMissingPageIsNotFound(t *testing.T) {
 	r.user = "bob"
 	_, page = r.do(http.MethodPost, "/actions", "en", url.Values{"kind": {"pause"}})
 	contains(t, page, "<h1>This request failed</h1>", "Actions need an operator")
-}
-
-// Without a filter there is no button that discards all.
-func TestLetters_AreDiscardedByAFilterOnly(t *testing.T) {
-	r := newRig(t)
-	contains(t, r.open("/dead-letters"), `id="no-letters"`)
-	r.addDeadLetter("a", "failed", time.Now())
-	r.indexed(1)
-	page := r.open("/dead-letters")
-	contains(t, page, `id="act-redrive"`, "<button>Send 1 dead letters again</button>", "filter them first")
-	expect.That(t, !strings.Contains(page, `id="act-discard"`), "a button discards all dead letters")
-	page = r.open("/dead-letters?cause=failed&all=1")
-	contains(t, page, `id="act-redrive"`, "<button>Discard 1 dead letters</button>")
-	expect.That(t, strings.Index(page, `id="act-discard"`) <= strings.Index(page, `<table id="letters"`), "the buttons are below the list")
-	if page := r.open("/dead-letters?cause=other"); strings.Contains(page, `id="act-discard"`) {
-		t.Error("a button discards nothing")
-	}
 }
 
 func TestTimes_OldValuesHaveAnAge(t *testing.T) {

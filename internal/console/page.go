@@ -156,9 +156,6 @@ func (p page) Plain(s string) bool { return p.Clean(s) == s }
 // ValidOrder reports whether a text can be the id of an order.
 func (p page) ValidOrder(id string) bool { return orderclose.ValidateID(id) == nil && p.Plain(id) }
 
-// LetterKinds returns the kinds of actions for dead letters.
-func (page) LetterKinds() []string { return []string{kindRedrive, kindDiscard} }
-
 // LateKinds returns the kinds of actions for late payments.
 func (page) LateKinds() []string { return []string{kindRefunded, kindReopened} }
 

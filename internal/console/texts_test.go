@@ -56,13 +56,13 @@ func computed() (keys []string) {
 	for _, l := range slices.Concat(charts...) {
 		keys = append(keys, l.key)
 	}
-	for _, kind := range []string{kindRedrive, kindDiscard, kindPause, kindResume, kindRefunded, kindReopened} {
+	for _, kind := range []string{kindPause, kindResume, kindRefunded, kindReopened} {
 		keys = append(keys, "kind."+kind, "confirm."+kind)
 	}
 	for _, s := range []actionState{asked, nothing, done, failed} {
 		keys = append(keys, "action.state_"+string(s))
 	}
-	for _, name := range []string{"at", "cause", "stage", "topic", "since", "order", "category", "for", "reason", "replace", "late"} {
+	for _, name := range []string{"order", "category", "for", "reason", "replace", "late"} {
 		keys = append(keys, "field."+name)
 	}
 	for _, s := range []store.Status{store.Unpaid, store.Paid, store.Closed, store.Cancelled} {
@@ -82,13 +82,10 @@ func computed() (keys []string) {
 			}
 		}
 	}
-	for _, kind := range []string{kindPause, kindRedrive, kindDiscard, kindRefunded, kindReopened} {
+	for _, kind := range []string{kindPause, kindRefunded, kindReopened} {
 		keys = append(keys, "action."+kind+"_effect")
 	}
-	for _, kind := range (page{}).LetterKinds() {
-		keys = append(keys, "letters."+kind)
-	}
-	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "resolution.redriven", "resolution.discarded",
+	return append(keys, "ago", "in", "error.failed", "error.kafka", "error.no_letter", "letters.order_open", "letters.order_ended", "letters.order_",
 		"role.viewer", "role.operator", "error.no_action", "server.kafka", "server.database",
 		"state.counts as paid", "state.counts as closed", "error.not_found", "error.form", "error.busy")
 }

@@ -3,15 +3,12 @@ package deadletters
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/send"
-	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -24,20 +21,15 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Events: "events"}
 )
 
 // fakeLog has topics of two partitions.
 type fakeLog struct {
-	sender  testkit.Appends
 	mu      sync.Mutex
 	records map[string][2][]wire.RawRecord
 	start   [2]int64 // of the dead-letter topic: lower offsets are deleted
-	refuse  func(topic string, key string) error
-	appends int
-	waits   int // fetches that found no record
-	most    int // the largest number of records of a fetch
-	little  int // the number of records that small fetches returned
+	waits   int      // fetches that found no record
+	most    int      // the largest number of records of a fetch
 	id      [16]byte
 	fail    func(partition int) error // the answer to requests about a partition, or -1: about the topic
 }
@@ -128,41 +120,9 @@ func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error
 	}
 	if at.MaxBytes > 0 && !at.NoWait { // a small fetch
 		all = all[:min(len(all), 3)]
-		f.little += len(all)
 	}
 	answer.Records, answer.Next = all, offset+int64(len(all))
 	return answer, nil
-}
-
-func (f *fakeLog) Send(ctx context.Context, topic string, records []wire.RawRecord, done func(send.Result)) {
-	f.sender.By(f).Send(ctx, topic, records, done)
-}
-
-func (f *fakeLog) SendTo(ctx context.Context, topic string, partition int, records []wire.RawRecord, done func(send.Result)) {
-	f.sender.By(f).SendTo(ctx, topic, partition, records, done)
-}
-
-func (f *fakeLog) Failing(topic string) (time.Time, time.Duration) {
-	return f.sender.By(f).Failing(topic)
-}
-
-func (f *fakeLog) Idempotent(func(int)) wire.AppendFunc {
-	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
-		f.mu.Lock()
-		f.appends++
-		f.mu.Unlock()
-		if f.refuse != nil {
-			for _, r := range records {
-				if err := f.refuse(topic, string(r.Key())); err != nil {
-					return time.Time{}, err
-				}
-			}
-		}
-		for _, r := range records {
-			f.put(topic, p, r, now)
-		}
-		return now, nil
-	}
 }
 
 func (f *fakeLog) put(topic string, p int, r wire.RawRecord, at time.Time) Position {
@@ -202,31 +162,36 @@ func recordOf(t *testing.T, id string, due time.Time) wire.Message {
 	return m
 }
 
-// keys returns the keys of the records of a topic.
-func (f *fakeLog) keys(topic string) (keys []string) {
-	for _, records := range f.records[topic] {
-		for _, r := range records {
-			keys = append(keys, string(r.Key()))
+func (f *fakeLog) topic() *Topic { return &Topic{Log: f, Name: deadTopic, Events: "events"} }
+
+// fakeOrders is a database.
+type fakeOrders struct {
+	mu     sync.Mutex
+	unpaid map[string]bool // by id of each order that exists
+	err    error
+	asked  int
+}
+
+func (f *fakeOrders) Unpaid(_ context.Context, reqs []orderclose.CloseRequest) (map[string]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := map[string]bool{}
+	for _, r := range reqs {
+		f.asked++
+		if unpaid, known := f.unpaid[r.OrderID]; known {
+			found[r.OrderID] = unpaid
 		}
 	}
-	return keys
+	return found, f.err
 }
 
-func (f *fakeLog) topic() *Topic { return &Topic{Log: f, Name: deadTopic} }
-
-func redrive(f Filter) Options {
-	return Options{Filter: f, How: Redriven, Rules: rules, Now: func() time.Time { return now }}
-}
-
-func (f *fakeLog) pending(t *testing.T) string {
-	t.Helper()
-	x, err := f.topic().List(t.Context(), Filter{}, false)
-	must.Do(t, err)
-	counts := x.Pending()
-	for cause, n := range counts {
-		if n == 0 {
-			delete(counts, cause)
-		}
+// end closes orders.
+func (f *fakeOrders) end(ids ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
+		f.unpaid[id] = false
 	}
-	return fmt.Sprint(counts)
 }
+
+func rawOf(m wire.Message) wire.RawRecord { return m.Raw() }

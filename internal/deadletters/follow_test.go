@@ -22,27 +22,32 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// follower returns a follower of the log with room for most dead letters. Its caller reads.
-func (f *fakeLog) follower(most int) *Follower {
-	x := NewFollower(f, deadTopic, slog.New(slog.DiscardHandler))
-	x.index.most = most
-	return x
+// follower returns a follower of the log with room for most dead letters. Its caller looks.
+func (f *fakeLog) follower(most int, unpaid ...string) (*Follower, *fakeOrders) {
+	orders := &fakeOrders{unpaid: map[string]bool{}}
+	for _, id := range unpaid {
+		orders.unpaid[id] = true
+	}
+	topic := f.topic()
+	topic.Orders = orders
+	x := NewFollower(*topic, slog.New(slog.DiscardHandler))
+	x.most = most
+	return x, orders
 }
 
-// fed reads once.
-func (f *Follower) fed(t *testing.T) *Follower {
+// looked looks once.
+func (f *Follower) looked(t *testing.T) *Follower {
 	t.Helper()
-	err := f.read(t.Context())
+	_, err := f.Look(t.Context())
 	must.Do(t, err)
-	f.note(err, time.Now())
 	return f
 }
 
-// keys returns the keys of the letters of a filter.
+// keys returns the keys of the letters of a filter, the oldest first.
 func (f *Follower) keys(of Filter) string {
 	var keys []string
 	for _, l := range f.Letters(of) {
-		keys = append(keys, l.Key)
+		keys = append([]string{l.Key}, keys...)
 	}
 	return strings.Join(keys, " ")
 }
@@ -63,48 +68,57 @@ func (f *fakeLog) recreate(id byte) {
 
 const interval = 15 * time.Second
 
-func TestFollower_ReportsThePendingDeadLetters(t *testing.T) {
+func TestFollower_CountsDeadLettersUntilTheirOrdersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{id: [16]byte{9}}
-		log.addDeadLetter(t, 0, "a", "failed", now)
-		log.addDeadLetter(t, 0, "b", "not_found", now)
+		began := time.Now()
+		log.put(deadTopic, 0, rawOf(dead(t, "a", "failed", now)), began.Add(-80*24*time.Hour))
+		log.put(deadTopic, 0, rawOf(dead(t, "b", "not_found", now)), began.Add(-time.Hour))
+		log.put(deadTopic, 1, rawOf(dead(t, "stranger", "not_found", now)), began.Add(-25*time.Hour))
+		f, orders := log.follower(10, "a", "b")
 		var seen State
 		var calls int
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			NewFollower(log, deadTopic, slog.New(slog.DiscardHandler)).Run(ctx, interval, func(s State) { seen = s; calls++ })
+			f.Run(ctx, interval, func(s State) { seen = s; calls++ })
 		}()
-		counts := func(what, pending string, oldest time.Time) {
+		counts := func(what, open string, oldest time.Duration) {
 			t.Helper()
 			time.Sleep(interval)
 			synctest.Wait()
-			got := fmt.Sprint(seen.Pending)
-			expect.That(t, got == pending && seen.Oldest.Equal(oldest), "%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
+			got, since := fmt.Sprint(seen.Open), began.Sub(seen.Oldest)
+			if seen.Oldest.IsZero() {
+				since = 0
+			}
+			expect.That(t, got == open && since.Truncate(time.Minute) == oldest, "%s: %s, the oldest of %v; want %s, %v", what, got, since, open, oldest)
 		}
-		counts("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
-		later := dead(t, "c", "failed", now)
-		log.put(deadTopic, 1, later.Raw(), now)
-		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))(t)
-		must.Get(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))(t)
-		counts("one settled, one new", "map[failed:1 not_found:0]", now)
-		log.retain(1, 1)
-		counts("retention", "map[failed:0 not_found:0]", time.Time{})
-		log.mu.Lock()
-		log.records[deadTopic] = [2][]wire.RawRecord{}
-		log.start[1] = 0
-		log.mu.Unlock()
-		log.addDeadLetter(t, 0, "again", "failed", now)
-		counts("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
-		log.recreate(1)
-		for _, id := range []string{"d", "e", "f"} {
-			log.addDeadLetter(t, 0, id, "not_found", now)
-		}
-		counts("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
+		counts("two of unpaid orders", "map[failed:1 not_found:1]", 80*24*time.Hour)
+		orders.end("a")
+		event := wire.DeadLetter(wire.Message{Topic: OutboxOfEvents, Key: []byte("a")}, "outbox", "refused", "")
+		log.put(deadTopic, 1, event.Raw(), began.Add(-23*time.Hour))
+		counts("one has ended, and its event is new", "map[failed:0 not_found:1 refused:1]", 23*time.Hour)
+		time.Sleep(time.Hour)
+		counts("the event is a day old", "map[failed:0 not_found:1 refused:0]", time.Hour)
+		orders.end("b")
+		counts("all have ended", "map[failed:0 not_found:0 refused:0]", 0)
 		cancel()
 		<-done
-		expect.That(t, calls == 6, "reported %d times, want once each %v", calls, interval)
+		expect.That(t, calls >= 244, "reported %d times, want once each %v", calls, interval)
+	})
+}
+
+// Without a database each dead letter is open for a day.
+func TestFollower_CountsForADayWithoutADatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		log.put(deadTopic, 0, rawOf(dead(t, "old", "failed", now)), time.Now().Add(-UnknownFor))
+		log.put(deadTopic, 0, rawOf(dead(t, "new", "failed", now)), time.Now().Add(time.Minute-UnknownFor))
+		f := NewFollower(*log.topic(), slog.New(slog.DiscardHandler))
+		expect.Equal(t, f.looked(t).keys(Filter{}), "new", "at first")
+		time.Sleep(time.Minute)
+		expect.Equal(t, f.looked(t).keys(Filter{}), "", "a minute later")
 	})
 }
 
@@ -113,59 +127,76 @@ func TestFollower_StartsAgainForARecreatedTopic(t *testing.T) {
 	log := &fakeLog{id: [16]byte{1}}
 	log.addDeadLetter(t, 0, "old", "failed", now)
 	log.addDeadLetter(t, 1, "old", "failed", now)
-	f := log.follower(10).fed(t)
+	f, _ := log.follower(10, "old", "new")
+	f.looked(t)
 	log.recreate(2)
 	log.addDeadLetter(t, 0, "new", "not_found", now)
-	f.fed(t)
-	got := fmt.Sprintf("%q Pending:%v", f.keys(Filter{}), f.State().Pending)
-	expect.Equal(t, got, `"new" Pending:map[failed:0 not_found:1]`, "after the topic was recreated")
+	f.looked(t)
+	got := fmt.Sprintf("%q Open:%v", f.keys(Filter{}), f.State().Open)
+	expect.Equal(t, got, `"new" Open:map[failed:0 not_found:1]`, "after the topic was recreated")
 }
 
-func TestFollower_FindsDeadLettersByFilter(t *testing.T) {
+// Beyond its room a follower counts, and it reads what found no room when there is some.
+func TestFollower_ReadsWhatFoundNoRoom(t *testing.T) {
 	log := &fakeLog{most: 2}
-	at := log.addDeadLetter(t, 0, "a", "failed", now)
-	log.addDeadLetter(t, 1, "b", "not_found", now)
-	log.addDeadLetter(t, 0, "c", "failed", now)
-	f := log.follower(10).fed(t)
-	expect.Equal(t, f.keys(Filter{}), "a c b", "all")
-	expect.Equal(t, f.keys(Filter{Cause: "failed"}), "a c", "by cause")
-	expect.Equal(t, f.keys(Filter{Order: "b", Source: "order-close", Stage: "closer"}), "b", "by order, source and stage")
-	must.Get(log.topic().Run(t.Context(), redrive(Filter{Positions: []Position{at}}), nil))(t)
-	expect.Equal(t, f.fed(t).keys(Filter{}), "c b", "one was redriven")
-	l := f.Letters(Filter{})[0]
-	expect.That(t, l.Detail == "in words" && l.Record.Value == nil, "%+v", l)
-}
-
-// Beyond its room a follower counts, and it reads again what found no room when there is some.
-func TestFollower_ReadsAgainWhatFoundNoRoom(t *testing.T) {
-	log := &fakeLog{most: 3}
-	var at []Position
+	var ids []string
 	for i := range 10 {
-		at = append(at, log.addDeadLetter(t, i%2, fmt.Sprint(i), "failed", now))
+		ids = append(ids, fmt.Sprint(i))
+		log.addDeadLetter(t, i%2, ids[i], "failed", now)
 	}
-	f := log.follower(4).fed(t)
-	s := f.State()
-	expect.That(t, s.Pending["failed"] == 4 && s.Pending[Other] == 6 && s.Unlisted == 6, "%+v", s)
-	must.Get(log.topic().Run(t.Context(), redrive(Filter{Positions: at[:9]}), nil))(t)
-	f.fed(t)
-	s = f.State()
-	expect.That(t, f.keys(Filter{}) == "9" && s.Pending.Total() == 1 && s.Unlisted == 0, "%q %+v", f.keys(Filter{}), s)
+	f, orders := log.follower(4, ids...)
+	s := f.looked(t).State()
+	expect.That(t, s.Open["failed"] == 4 && s.Open[Other] == 6 && s.Unlisted == 6, "%+v", s)
+	orders.end(ids[:9]...)
+	s = f.looked(t).State()
+	expect.That(t, f.keys(Filter{}) == "9" && s.Open.Total() == 1 && s.Unlisted == 0, "%q %+v", f.keys(Filter{}), s)
 }
 
-func TestFollower_LogsWhatRetentionDeletesBeforeAPersonActed(t *testing.T) {
+// One look asks about some of the known dead letters, each time about others, and reads no record twice.
+func TestFollower_AsksAboutEachOrderInTurn(t *testing.T) {
+	log := &fakeLog{}
+	var ids []string
+	for i := range askedAgain + 500 {
+		ids = append(ids, fmt.Sprint(i))
+		log.addDeadLetter(t, 0, ids[i], "failed", now)
+	}
+	f, orders := log.follower(MaxLetters, ids...)
+	f.looked(t)
+	orders.end(ids...)
+	orders.asked = 0
+	expect.Equal(t, f.looked(t).State().Open.Total(), 500, "open after the first look")
+	expect.Equal(t, f.looked(t).State().Open.Total(), 0, "open after the second look")
+	expect.Equal(t, orders.asked, askedAgain+500, "orders that the database was asked about")
+}
+
+// Without an answer of the database the old numbers stay, and nothing is skipped.
+func TestFollower_KeepsItsPlaceWhileTheDatabaseFails(t *testing.T) {
+	log := &fakeLog{}
+	log.addDeadLetter(t, 0, "a", "failed", now)
+	f, orders := log.follower(10, "a", "b")
+	f.looked(t)
+	log.addDeadLetter(t, 0, "b", "failed", now)
+	orders.err = errors.New("gone away")
+	s, err := f.Look(t.Context())
+	expect.That(t, err != nil && s.Problem == "gone away" && f.keys(Filter{}) == "a", "%q %+v", f.keys(Filter{}), s)
+	orders.err = nil
+	expect.Equal(t, f.looked(t).keys(Filter{}), "a b", "afterwards")
+}
+
+func TestFollower_LogsWhatRetentionDeletesBeforeItsOrderEnds(t *testing.T) {
 	var logged bytes.Buffer
 	log := &fakeLog{}
-	for i := range 5 {
-		log.addDeadLetter(t, 0, fmt.Sprint(i), "failed", now)
+	for range 5 {
+		log.addDeadLetter(t, 0, "a", "failed", now)
 	}
-	f := log.follower(2)
+	f, _ := log.follower(10, "a")
 	f.logger = slog.New(slog.NewTextHandler(&logged, nil))
-	f.fed(t)
+	f.looked(t)
 	log.retain(0, 5)
-	f.fed(t)
+	f.looked(t)
 	text := logged.String()
-	expect.That(t, strings.Contains(text, "retention deleted pending dead letters") && strings.Contains(text, "letters=5"), "logged %s", text)
-	expect.Equal(t, f.State().Pending.Total(), 0, "pending")
+	expect.That(t, strings.Contains(text, "retention deleted open dead letters") && strings.Contains(text, "letters=5"), "logged %s", text)
+	expect.Equal(t, f.State().Open.Total(), 0, "open")
 }
 
 func TestFollower_APartitionThatFailsHoldsUpNoOther(t *testing.T) {
@@ -178,12 +209,11 @@ func TestFollower_APartitionThatFailsHoldsUpNoOther(t *testing.T) {
 		}
 		return nil
 	}
-	f := log.follower(10)
-	err := f.read(t.Context())
-	s := f.note(err, now)
-	expect.That(t, f.keys(Filter{}) == "b" && s.Problem == "no leader" && s.FailingSince.Equal(now) && s.At.IsZero(), "%q %+v", f.keys(Filter{}), s)
+	f, _ := log.follower(10, "a", "b")
+	s, _ := f.Look(t.Context())
+	expect.That(t, f.keys(Filter{}) == "b" && s.Problem == "no leader" && !s.FailingSince.IsZero() && s.At.IsZero(), "%q %+v", f.keys(Filter{}), s)
 	log.fail = nil
-	s = f.fed(t).State()
+	s = f.looked(t).State()
 	expect.That(t, f.keys(Filter{}) == "a b" && s.Problem == "" && s.FailingSince.IsZero() && !s.At.IsZero(), "%q %+v", f.keys(Filter{}), s)
 }
 
@@ -201,16 +231,15 @@ func TestFollower_FollowsATopicOfABroker(t *testing.T) {
 		}
 	}
 	create("a", "b", "c", "d")
-	f := NewFollower(client, deadTopic, slog.New(slog.DiscardHandler)).fed(t)
+	f := NewFollower(Topic{Log: client, Name: deadTopic}, slog.New(slog.DiscardHandler)).looked(t)
 	expect.Equal(t, f.keys(Filter{}), "a b c d", "keys")
 	deleteRecords(t, broker.ListenAddrs(), 1)
-	expect.Equal(t, f.fed(t).keys(Filter{}), "b c d", "deleted")
+	expect.Equal(t, f.looked(t).keys(Filter{}), "b c d", "deleted")
 	must.Do(t, drop.Topics(t.Context(), client, deadTopic))
-	err := f.read(t.Context())
-	s := f.note(err, now)
+	s, err := f.Look(t.Context())
 	expect.That(t, err != nil && s.Problem != "", "the topic is missing: %v, %+v", err, s)
 	create("e", "f", "g", "h")
-	expect.Equal(t, f.fed(t).keys(Filter{}), "e f g h", "recreated")
+	expect.Equal(t, f.looked(t).keys(Filter{}), "e f g h", "recreated")
 }
 
 // deleteRecords deletes the records below an offset.

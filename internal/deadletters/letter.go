@@ -50,19 +50,21 @@ type Source struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	At         Position       `json:"at"`
-	AppendedAt time.Time      `json:"buried_at"` // the append time of the dead letter
-	Cause      string         `json:"cause"`
-	Stage      string         `json:"stage"`
-	Detail     string         `json:"detail"`
-	Source     Source         `json:"source"`
-	Key        string         `json:"key"`               // the order's id, if the record had one
-	Resolution ResolutionKind `json:"settled,omitempty"` // "" while pending
+	At         Position   `json:"at"`
+	AppendedAt time.Time  `json:"buried_at"` // the append time of the dead letter
+	Cause      string     `json:"cause"`
+	Stage      string     `json:"stage"`
+	Detail     string     `json:"detail"`
+	Source     Source     `json:"source"`
+	Key        string     `json:"key"`             // the order's id, if the record had one
+	Order      OrderState `json:"order,omitempty"` // "": not known
 	// Record is the original record, without the headers that the dead letter added. It may have been cut.
 	Record wire.Message `json:"-"`
+
+	created, due time.Time // of the order, if the record has them: they tell where its row is
 }
 
-// Read decodes a record of the dead-letter topic that is not a resolution.
+// Read decodes a record of the dead-letter topic.
 func Read(partition int, m wire.Message) Letter {
 	header := func(name string) string {
 		v, _ := m.Header(name)
@@ -77,7 +79,23 @@ func Read(partition int, m wire.Message) Letter {
 	l.Source.Partition, _ = strconv.Atoi(header(wire.HeaderSourcePartition))
 	l.Source.Offset, _ = strconv.ParseInt(header(wire.HeaderSourceOffset), 10, 64)
 	l.Record = wire.Message{Key: m.Key, Value: m.Value, Headers: wire.WithoutDead(m.Headers)}
+	if r, err := l.Record.DecodeWithoutAttributes(); err == nil {
+		l.created, l.due = r.Order.CreatedAt, r.Order.Due
+	}
 	return l
+}
+
+// withoutRecord returns the dead letter as a list has it. It takes little memory.
+func (l Letter) withoutRecord() Letter {
+	l.Record = wire.Message{}
+	l.Detail, l.Key = cut(l.Detail, maxText), cut(l.Key, maxText)
+	l.Cause, l.Stage, l.Source.Topic = cut(l.Cause, maxName+1), cut(l.Stage, maxName), cut(l.Source.Topic, maxName)
+	return l
+}
+
+// cut returns at most the first n bytes of s, in memory of their own.
+func cut(s string, n int) string {
+	return strings.Clone(s[:min(len(s), n)])
 }
 
 // cut says which part of the record was cut, or may have been cut, when it became a dead letter. It returns "" if the record is whole.

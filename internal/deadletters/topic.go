@@ -3,31 +3,43 @@ package deadletters
 import (
 	"cmp"
 	"context"
-	"math"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
-	"github.com/orderclose/orderclose/internal/send"
+	"github.com/orderclose/orderclose/internal/text"
 	"github.com/orderclose/orderclose/internal/wire"
+)
+
+const (
+	// MaxLetters bounds the dead letters that a list or a Follower has in memory, some 60 MB.
+	MaxLetters = 100_000
+	// maxCauses bounds how many causes are counted separately. The stages have a dozen causes, and other programs may write to the topic too.
+	maxCauses = 64
+	// maxName bounds the length of a cause that is counted separately, in bytes: the longest name of a topic.
+	maxName = 249
+	// maxText bounds what is kept of a detail and of a key, in bytes.
+	maxText = 500
 )
 
 // Log is what a Topic and a Follower need of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	reads.Offsets
-	send.Sender
-	SendTo(ctx context.Context, topic string, partition int, records []wire.RawRecord, done func(send.Result))
+	reads.Reader
 	TopicID(ctx context.Context, topic string) ([16]byte, error)
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
 // Topic is the dead-letter topic.
 type Topic struct {
-	Log  Log
-	Name string
-
-	most int // of the letters of an Index; 0: maxLetters
+	Log    Log
+	Name   string
+	Events string // the topic of events
+	Orders Orders // nil: no database has the orders
 }
 
 // Filter selects dead letters. A zero field does not restrict the selection.
@@ -37,159 +49,138 @@ type Filter struct {
 	Source string    // the topic of the record
 	Order  string    // the order's id
 	Since  time.Time // appended then or later
-	// Positions, if not empty, are the only dead letters.
-	Positions []Position
-	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A partition that is not listed is left out.
-	Through []Position
+	Open   bool      // only those that are open
 }
 
-// Selects reports whether the filter leaves dead letters of the snapshot out.
-func (f Filter) Selects() bool {
-	return f.Cause != "" || f.Stage != "" || f.Source != "" || f.Order != "" || !f.Since.IsZero() || len(f.Positions) > 0
-}
-
-// last returns the last offset to read of a partition. It returns false if the partition is left out.
-func (f Filter) last(partition int) (offset int64, ok bool) {
-	if f.Through == nil {
-		return math.MaxInt64, true
-	}
-	for _, at := range f.Through {
-		if at.Partition == partition {
-			offset, ok = at.Offset, true
-		}
-	}
-	return offset, ok
-}
-
-// Match reports whether the filter selects a dead letter, which may be resolved.
+// Match reports whether the filter selects a dead letter.
 func (f Filter) Match(l *Letter) bool {
-	last, ok := f.last(l.At.Partition)
-	return ok && l.At.Offset <= last && (len(f.Positions) == 0 || slices.Contains(f.Positions, l.At)) && (f.Cause == "" || f.Cause == l.Cause) &&
-		(f.Stage == "" || f.Stage == l.Stage) &&
+	return (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
 		(f.Source == "" || f.Source == l.Source.Topic) && (f.Order == "" || f.Order == l.Key) &&
-		!l.AppendedAt.Before(f.Since)
+		!l.AppendedAt.Before(f.Since) && (!f.Open || l.IsOpen(time.Now()))
 }
 
-// snapshot returns, by partition, the offsets of the dead letters of the filter and of the resolutions behind them, up to the present end.
-func (t *Topic) snapshot(ctx context.Context, f Filter) ([]reads.Span, error) {
+// List is the result of Topic.List.
+type List struct {
+	Letters []Letter `json:"letters"` // the newest first, without their records
+	Open    Counts   `json:"open"`    // those of the filter that are open, by cause
+	More    bool     `json:"more"`    // the topic has older ones
+}
+
+// List reads the topic, and returns at most limit dead letters of the filter.
+func (t *Topic) List(ctx context.Context, f Filter, limit int) (list List, err error) {
 	begin := kafka.LogStart
 	if !f.Since.IsZero() {
 		begin = kafka.MomentOf(f.Since)
 	}
-	all, err := reads.Between(ctx, t.Log, t.Name, begin, kafka.LogEnd)
-	var spans []reads.Span
-	for _, s := range all {
-		if len(f.Positions) > 0 {
-			smallest := s.End
-			for _, p := range f.Positions {
-				if p.Partition == s.Partition {
-					smallest = min(smallest, p.Offset)
-				}
-			}
-			s.First = max(s.First, smallest)
-		}
-		if s.First < s.End {
-			spans = append(spans, s)
-		}
-	}
-	return spans, err
-}
-
-// Index takes a snapshot of the topic, and returns its offsets with an Index of the pending dead letters of the filter. It has also those of
-// Filter.Positions that are resolved.
-func (t *Topic) Index(ctx context.Context, f Filter) (spans []reads.Span, x *Index, err error) {
-	return t.index(ctx, f, newIndex(len(f.Positions) > 0, cmp.Or(t.most, maxLetters)))
-}
-
-func (t *Topic) index(ctx context.Context, f Filter, x *Index) ([]reads.Span, *Index, error) {
-	spans, err := t.snapshot(ctx, f)
+	spans, err := reads.Between(ctx, t.Log, t.Name, begin, kafka.LogEnd)
 	if err != nil {
-		return nil, nil, err
+		return list, err
 	}
-	for todo := spans; len(todo) > 0; todo = rest(spans, x.again()) {
-		for _, s := range todo {
-			err := t.read(ctx, s, func(batch []wire.Message) error {
-				x.read(s.Partition, batch, f)
-				return nil
-			})
-			if err != nil {
-				return nil, nil, err
-			}
+	list.Letters, list.Open = []Letter{}, Counts{}
+	newest := func() {
+		slices.SortFunc(list.Letters, func(a, b Letter) int { return compare(b, a) })
+		if len(list.Letters) > limit {
+			list.Letters, list.More = slices.Clip(list.Letters[:limit]), true
 		}
 	}
-	return spans, x, nil
-}
-
-// rest returns the parts of the spans from these offsets on. A partition without an offset is left out.
-func rest(spans []reads.Span, from map[int]int64) (all []reads.Span) {
-	for _, s := range spans {
-		if first, ok := from[s.Partition]; ok {
-			s.First = first
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// Letters reads the spans again. For each fetch, it calls each with the dead letters that
-// are in the index, in order, with their record and their resolution, until each returns an error.
-func (t *Topic) Letters(ctx context.Context, spans []reads.Span, x *Index, each func([]Letter) error) error {
-	for _, s := range spans {
-		err := t.read(ctx, s, func(batch []wire.Message) error {
-			var letters []Letter
-			for _, m := range batch {
-				if known, ok := x.letters[Position{s.Partition, m.Offset}]; ok {
-					l := Read(s.Partition, m)
-					l.Resolution = known.Resolution
-					letters = append(letters, l)
+	for _, span := range spans {
+		_, err := reads.Scan(ctx, t.Log, t.Name, span, func(read wire.Fetched) error {
+			letters, err := t.letters(ctx, span.Partition, read)
+			for _, l := range letters {
+				if !f.Match(&l) {
+					continue
+				}
+				if list.Letters = append(list.Letters, l); l.IsOpen(time.Now()) {
+					list.Open.add(l.Cause)
 				}
 			}
-			if len(letters) == 0 {
-				return nil
+			if len(list.Letters) > 2*limit {
+				newest()
 			}
-			return each(letters)
+			return err
 		})
 		if err != nil {
-			return err
+			return list, err
 		}
 	}
-	return nil
+	newest()
+	return list, nil
 }
 
-// Find returns the dead letter at a position, with its record and its resolution, or nil if there is none.
+// letters returns the dead letters of a fetch, with the states of their orders and without their records.
+func (t *Topic) letters(ctx context.Context, partition int, read wire.Fetched) ([]Letter, error) {
+	letters := make([]Letter, len(read.Records))
+	for i, r := range read.Records {
+		m, _ := r.Message() // an invalid record has only its offset
+		letters[i] = Read(partition, m).withoutRecord()
+	}
+	if read.Free != nil {
+		read.Free()
+	}
+	return letters, t.askOrders(ctx, letters)
+}
+
+// Find returns the dead letter at a position, with its record, or nil if there is none.
 func (t *Topic) Find(ctx context.Context, at Position) (found *Letter, err error) {
-	spans, x, err := t.Index(ctx, Filter{Positions: []Position{at}})
-	if err == nil {
-		err = t.Letters(ctx, spans, x, func(letters []Letter) error {
-			found = &letters[0]
-			return nil
+	spans, err := reads.Between(ctx, t.Log, t.Name, kafka.LogStart, kafka.LogEnd)
+	for _, s := range spans {
+		if s.Partition != at.Partition || at.Offset < s.First || at.Offset >= s.End {
+			continue
+		}
+		s.First, s.End = at.Offset, at.Offset+1
+		_, err = reads.Scan(ctx, t.Log, t.Name, s, func(read wire.Fetched) error {
+			if len(read.Records) == 0 || read.Records[0].Offset != at.Offset {
+				return nil
+			}
+			m, _ := read.Records[0].Message()
+			one := []Letter{Read(at.Partition, m)}
+			err := t.askOrders(ctx, one)
+			found = &one[0]
+			return err
 		})
 	}
 	return found, err
 }
 
-// List returns an index of the dead letters of the filter that it has room for, the oldest. With resolved it includes resolved dead letters.
-func (t *Topic) List(ctx context.Context, f Filter, resolved bool) (*Index, error) {
-	_, x, err := t.index(ctx, f, newIndex(resolved, cmp.Or(t.most, maxLetters)))
-	return x, err
+// compare orders dead letters, the oldest first.
+func compare(a, b Letter) int {
+	return cmp.Or(a.AppendedAt.Compare(b.AppendedAt), cmp.Compare(a.At.Partition, b.At.Partition), cmp.Compare(a.At.Offset, b.At.Offset))
 }
 
-// read reads a span. It skips records that retention deletes meanwhile, and damaged ones: they can be neither shown nor sent.
-func (t *Topic) read(ctx context.Context, s reads.Span, each func([]wire.Message) error) error {
-	_, err := reads.Scan(ctx, t.Log, t.Name, s, func(f wire.Fetched) error {
-		if len(f.Records) == 0 {
-			return nil
-		}
-		return each(messages(f.Records))
-	})
-	return err
-}
+// Other is the cause under which all further ones are counted, those that are too long or not valid UTF-8, and the dead
+// letters that a Follower has no room for.
+const Other = "other"
 
-// messages decodes records and copies their bytes. An invalid record has only its offset.
-func messages(batch []wire.RawRecord) []wire.Message {
-	all := make([]wire.Message, len(batch))
-	for i, r := range batch {
-		all[i], _ = r.Message()
+// Counts are numbers of dead letters by cause.
+type Counts map[string]int
+
+// add counts a dead letter. Its cause becomes the label of a metric, and an alert quotes it.
+func (c Counts) add(cause string) {
+	label := Other
+	if len(cause) <= maxName && utf8.ValidString(cause) { // no label of a metric may be invalid //mutant:raw-cause-label
+		label = text.OneLine(cause, maxName)
 	}
-	return all
+	if _, known := c[label]; !known && len(c) >= maxCauses {
+		label = Other
+	}
+	c[label]++
+}
+
+// Total returns the sum.
+func (c Counts) Total() (n int) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
+// Text lists the numbers, such as "3 failed, 1 not_found".
+func (c Counts) Text() string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(c)) {
+		if n := c[cause]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text.OneLine(cmp.Or(cause, "without a cause"), maxName)))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

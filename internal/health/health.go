@@ -120,7 +120,7 @@ const (
 	SweepFailed    ProblemKind = "sweep_failed"    // the compensation of a period has not finished in half of it
 	SweepMissing   ProblemKind = "sweep_missing"   // no compensation has finished in two periods
 	SweepFound     ProblemKind = "sweep_found"     // in the newest period the compensator closed orders that the pipeline had missed
-	LettersPending ProblemKind = "letters_pending" // dead letters wait for a person
+	LettersOpen    ProblemKind = "letters_open"    // dead letters wait for a person
 	OutboxLate     ProblemKind = "outbox_late"     // rows of an outbox do not reach Kafka
 	TopicsDiffer   ProblemKind = "topics_differ"   // the topics differ from topics.yaml
 	ConfigBroken   ProblemKind = "config_broken"   // topics.yaml has a mistake

@@ -75,7 +75,7 @@ type AuditSummary struct {
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
-	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll counts all pending dead letters.
+	// DeadLetters counts orders of the window with a dead letter. DeadLettersAll counts all dead letters.
 	DeadLetters    int `json:"dead_letters"`
 	DeadLettersAll int `json:"dead_letters_all"`
 	// EventsUnjudged counts closes whose event is not checked: it is too old or too new, or the topic of events was not read completely.
@@ -125,7 +125,7 @@ const pageSize = 500
 // Audit compares what the database holds about each order that was due in a window of time (its row, its receipt, its stock that moved and its event)
 // with the records in Kafka. It reads Kafka first, then pages of orders by due time and id, each page with all its rows as of one moment, and passes
 // each Finding to OnFinding at once. It returns an error of the database, of the context, or of OnFinding. What could not be read from Kafka is in
-// AuditSummary.NotRead. Memory holds 8 bytes of each event since the window began, and the pending dead letters.
+// AuditSummary.NotRead. Memory holds 8 bytes of each event since the window began, and the dead letters.
 //
 // Before Migrate, and for a user who may read the orders only, it says which orders are open for too long, and when others closed the rest.
 //

@@ -53,8 +53,8 @@ type facts struct {
 	eventsFrom, eventsTo time.Time
 	event                bool   // the order has an event, in the outbox or in Kafka
 	strayEvent           bool   // the order has the event of a close, and no receipt
-	letter               string // the pending dead letter of the order; empty: none, or not read
-	eventLetter          string // the pending dead letter of its event
+	letter               string // the newest dead letter of the order; empty: none, or not read
+	eventLetter          string // the newest dead letter of its event
 }
 
 // span is a span of time: from is in it, to is not.
@@ -110,14 +110,14 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 			"event or deleted the receipt",
 			"the order is %s and has no receipt, and the event of a close is in the outbox or in Kafka", r.Part)
 	}
-	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
-	case none && f.eventLetter != "":
-		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+text.ShellQuote(r.ID),
-			"the order was closed at %s; its event is the dead letter %s", text.Stamp(receipt.ClosedAt), f.eventLetter)
-	case none:
+	if closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event {
+		where := "it has no event"
+		if f.eventLetter != "" {
+			where = "its event is the dead letter " + f.eventLetter
+		}
 		add(NoEvent, fmt.Sprintf("orderclose events again --from %s --to %s writes the event again: it is neither in the outbox nor in Kafka",
 			text.Stamp(receipt.ClosedAt), text.Stamp(receipt.ClosedAt.Add(time.Millisecond))),
-			"the order was closed at %s and has no event", text.Stamp(receipt.ClosedAt))
+			"the order was closed at %s; %s", text.Stamp(receipt.ClosedAt), where)
 	}
 	return found
 }

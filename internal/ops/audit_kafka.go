@@ -29,7 +29,7 @@ const (
 type kafkaState struct {
 	events *hashes // ids of events; nil: not known
 
-	letters      map[string]string // positions of pending dead letters, by order
+	letters      map[string]string // positions of dead letters, by order
 	eventLetters map[string]string // the same for events that were never published
 }
 
@@ -110,15 +110,15 @@ func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord
 	return since, n, nil
 }
 
-// readLetters reads the pending dead letters. The index has room for the oldest 100,000: the orders of others are checked as if they had none.
+// readLetters reads the newest 100,000 dead letters: the orders of others are checked as if they had none.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.Config.Topics.DeadLetter}
-	_, index, err := topic.Index(ctx, deadletters.Filter{})
+	list, err := topic.List(ctx, deadletters.Filter{}, deadletters.MaxLetters)
 	if err != nil {
 		return err
 	}
-	a.sum.DeadLettersAll = index.Pending().Total()
-	for _, l := range index.Letters(deadletters.Filter{}) {
+	a.sum.DeadLettersAll = len(list.Letters)
+	for _, l := range slices.Backward(list.Letters) {
 		switch l.Source.Topic {
 		case a.o.Config.Topics.Events:
 		case deadletters.OutboxOfEvents:

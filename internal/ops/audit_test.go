@@ -263,9 +263,9 @@ func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
 	}
 }
 
-func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
+func TestJudge_AnEventThatIsADeadLetterIsWrittenAgain(t *testing.T) {
 	f := judge(row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
-	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Fix, "dlq redrive --order o") {
+	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Fix, "events again") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -306,7 +306,7 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 			return nil
 		},
 	})
-	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") ||
+	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose events again") ||
 		!strings.Contains(fixes["order-00000004"], "orderclose events again") {
 		t.Errorf("%q, %v", fixes, err)
 	}

@@ -74,8 +74,8 @@ func Checks() []health.Check {
 		{Judge: judged(findings.orders), Finds: []health.Kind{{Name: health.OrdersOverdue, Severity: health.Urgent, Runbook: "orders-are-overdue-in-the-database"}}},
 		{Judge: judged(findings.unread), Finds: []health.Kind{
 			{Name: health.TopicUnread, Severity: health.Urgent, Runbook: "a-partition-cannot-be-read", Blind: true, Page: "/delays#drift-heading"}}},
-		{Name: string(LettersCheck), Limit: limit, Ask: ask(LettersCheck, Pipeline.pendingLetters), Judge: judged(findings.letters), Finds: []health.Kind{
-			{Name: health.LettersPending, Severity: health.Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
+		{Name: string(LettersCheck), Limit: limit, Ask: ask(LettersCheck, Pipeline.openLetters), Judge: judged(findings.letters), Finds: []health.Kind{
+			{Name: health.LettersOpen, Severity: health.Today, Runbook: "dead-letters", InDoctor: true, Page: "/dead-letters"}}},
 		{Name: string(PausesCheck), Every: soon, Limit: often, Ask: ask(PausesCheck, Pipeline.Pauses),
 			Judge: judged(findings.pauses), Finds: []health.Kind{
 				{Name: health.ClosingPaused, Severity: health.Today, Runbook: "closing-is-paused", Page: "/delays#pauses-heading",
@@ -257,8 +257,8 @@ func (f findings) unread() {
 }
 
 func (f findings) letters() {
-	if pending := LettersCheck.Of(f.Facts).Value; pending.Total() > 0 {
-		f.Add(health.LettersPending, pending.Total(), pending.Text())
+	if open := LettersCheck.Of(f.Facts).Value; open.Total() > 0 {
+		f.Add(health.LettersOpen, open.Total(), open.Text())
 	}
 }
 

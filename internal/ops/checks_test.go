@@ -174,7 +174,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{OverdueCheck: knownAs(paying), h.KafkaCheck: knownAs(status{At: now})}, h.ActNow, []h.ProblemKind{h.OrdersOverdue},
 			"these orders wait for a retry or for the payment provider, the closers", "orders-are-overdue-in-the-database"},
 		{told{OverdueCheck: knownAs(waiting(11, 6*time.Second)), LettersCheck: knownAs(deadletters.Counts{"failed": 1})}, h.LookToday,
-			[]h.ProblemKind{h.LettersPending}, "", "dead-letters"},
+			[]h.ProblemKind{h.LettersOpen}, "", "dead-letters"},
 		{told{OverdueCheck: knownAs(stuck)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, "0 default, 1 ticket); order 2 cannot be closed: locked: a row",
 			"an-order-cannot-be-closed"},
 		{told{OverdueCheck: knownAs(locked)}, h.LookToday, []h.ProblemKind{h.OrdersOverdue}, `locks SKU "17" in table stock`, "an-order-cannot-be-closed"},
@@ -202,7 +202,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{HoursCheck: hours(0, hour{Counts: counts{Missed: 3, NotClosed: 202}}, done), OverdueCheck: knownAs(overdueOrders{At: now})}, h.LookToday,
 			[]h.ProblemKind{h.SweepFound}, "202 not closed at the first try; none is overdue now", "the-compensator-finds-orders"},
 		{told{HoursCheck: hours(0, hour{Counts: counts{AfterPause: 2, AfterFailure: 4, NotClosed: 1}}, done)}, h.Well, nil, "", ""},
-		{told{LettersCheck: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersPending}, "", "dead-letters"},
+		{told{LettersCheck: knownAs(deadletters.Counts{"failed": 7})}, h.LookToday, []h.ProblemKind{h.LettersOpen}, "", "dead-letters"},
 		{told{TopicsCheck: knownAs(TopicsPlan{Would: []kafka.Finding{{Topic: "x", What: "missing"}}})}, h.LookToday, []h.ProblemKind{h.TopicsDiffer}, "x: missing",
 			"topics-differ"},
 		{told{h.KafkaCheck: knownAs(status{Topics: []topicStatus{overdue.Topics[0], behind.Topics[0]}})}, h.ActNow, []h.ProblemKind{h.RecordsOverdue,
@@ -221,7 +221,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 			h.ActNow, []h.ProblemKind{h.OrdersOverdue, h.TopicUnread}, "ticket)", "orders-are-overdue-in-the-database"},
 		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},
 		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}, h.KafkaCheck: knownAs(overdue), LettersCheck: knownAs(deadletters.Counts{"failed": 1})},
-			h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.LettersPending, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
+			h.ActNow, []h.ProblemKind{h.RecordsOverdue, h.LettersOpen, h.ConfigBroken}, "delay_5m/3", "records-do-not-leave-a-delay-topic"},
 	} {
 		v := row.facts.judge(now)
 		var kinds []h.ProblemKind

@@ -133,7 +133,7 @@ func (s History) pending() Sentence {
 	return nil
 }
 
-// record says where the order's record is: the waiting one, or else the pending dead letter, or else the one that a closer has acknowledged.
+// record says where the order's record is: the waiting one, or else the dead letter, or else the one that a closer has acknowledged.
 func (s History) record() (where Sentence, acked bool) {
 	searched, dead := false, deadletters.Position{Offset: -1}
 	none := Sentence{say("no record of it waits")}
@@ -145,7 +145,7 @@ func (s History) record() (where Sentence, acked bool) {
 				return Sentence{say("its record waits in %s/%d at %d and leaves at %s", p.Topic, r.Partition, r.Offset, r.Leaves)}, false
 			case r.Waits:
 				return Sentence{say("its record is in %s/%d at %d and is not committed yet", p.Topic, r.Partition, r.Offset)}, false
-			case r.Dead != nil && r.Settles == nil && !settled(p, r):
+			case r.Dead != nil:
 				dead = deadletters.Position{Partition: r.Partition, Offset: r.Offset}
 			case p.Kind == KindClose:
 				none, acked = append(none[:1], say("a member of the closers' group has acknowledged the one in %s/%d at %d", p.Topic, r.Partition, r.Offset)), true
@@ -161,13 +161,6 @@ func (s History) record() (where Sentence, acked bool) {
 		return Sentence{say("no record of it waits in the searched part"), say("%d offsets were skipped, search more with --budget", s.Skipped())}, false
 	}
 	return none, acked
-}
-
-// settled reports whether the partition has a resolution of a dead letter.
-func settled(p HistoryTopic, dead Record) bool {
-	return slices.ContainsFunc(p.Records, func(r Record) bool {
-		return r.Settles != nil && r.Settles.Partition == dead.Partition && r.Settles.Offset == dead.Offset
-	})
 }
 
 // Phrase is a part of a sentence: a format of package fmt and its values. The console translates formats; everything else uses String.

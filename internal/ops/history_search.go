@@ -70,9 +70,8 @@ type Record struct {
 	PendingSince time.Time `json:"pending_since,omitzero"`
 	Problem      string    `json:"problem,omitempty"` // why the record is invalid
 
-	Dead    *deadletters.Letter     `json:"dead_letter,omitempty"`
-	Settles *deadletters.Resolution `json:"settles,omitempty"`
-	Event   string                  `json:"event,omitempty"` // the id of the event
+	Dead  *deadletters.Letter `json:"dead_letter,omitempty"`
+	Event string              `json:"event,omitempty"` // the id of the event
 }
 
 // OrderTopics returns the topics that may have records of an order: the delay topics of the configured buckets, shortest first; delay topics that are
@@ -161,12 +160,10 @@ func (x *recordSearch) record(raw wire.RawRecord) Record {
 		r.Problem = err.Error()
 		return r
 	}
-	switch resolution, isResolution := deadletters.DecodeResolution(&m); {
-	case x.topic.Kind == KindDeadLetters && isResolution:
-		r.Settles = &resolution
-	case x.topic.Kind == KindDeadLetters:
+	switch x.topic.Kind {
+	case KindDeadLetters:
 		r.Dead = new(deadletters.Read(x.number, m))
-	case x.topic.Kind == KindEvents:
+	case KindEvents:
 		r.Event = eventID(m.Value)
 	default:
 		r.travels(x.topic, m)

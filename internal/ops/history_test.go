@@ -73,7 +73,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Partition: 3, Offset: 11, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
-			{Offset: 5, Appended: after(6 * time.Minute), Settles: &deadletters.Resolution{Offset: 4, How: deadletters.Redriven}}}},
+		}},
 		{Topic: "events", Kind: KindEvents, Records: []Record{{Partition: 3, Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
 	s := NewHistory("a", after(time.Hour), db, topics, nil, Closing{})
@@ -87,7 +87,6 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		"05:00.000 database: due",
 		"05:00.000 order-close/3/7: handed to the closer",
 		"05:01.000 dead/0/4: given up by closer: failed: no stock row; from order-close/3/7",
-		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
 		"07:00.000 order-close/3/9: handed to the closer; after 1 failed attempts (failed); came 2 times before it was due",
 		"07:00.000 database: closed by pipeline, 2m after it was due; after 1 failed attempts",
 		"07:00.000 database: stock: quantity 3 of SKU ink came back (close)",
@@ -131,7 +130,6 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	paid := order(-1, -time.Minute)
 	paid.Order.State, paid.Order.Meaning = "201", "paid"
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
-	resolution := Record{Offset: 5, Settles: &deadletters.Resolution{Offset: 4}}
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
@@ -167,9 +165,8 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 				"database: orderclose runbook orders-are-overdue-in-the-database; a compensator closes it"},
 		"acknowledged, paid": {order(store.Paid, -time.Minute), []HistoryTopic{{Topic: "order-close", Kind: KindClose, Group: "g", Records: []Record{{Offset: 7}}}},
 			true, "paid"},
-		"dead":              {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
-		"dead, and settled": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
-		"budget spent":      {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
+		"dead":         {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
+		"budget spent": {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
 		"pays, and pending": {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, pending)}, true,
 			"leaves at 2026-11-20T12:01:00.000Z; it waits for the payment provider, which has no answer (unknown) since 2026-11-20T11:59:30.000Z: ask it, such as " +
 				"with orderclose-payments --ask a; a compensator asks again, and closes nothing without an answer: orderclose runbook "},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
 )
 
@@ -140,11 +139,6 @@ func (r Record) what(kind TopicKind) Sentence {
 	switch {
 	case r.Event != "":
 		return Sentence{say("event %s published", r.Event)}
-	case r.Settles != nil:
-		if r.Settles.How == deadletters.Redriven {
-			return Sentence{say("its dead letter %d/%d was redriven", r.Settles.Partition, r.Settles.Offset)}
-		}
-		return Sentence{say("its dead letter %d/%d was discarded", r.Settles.Partition, r.Settles.Offset)}
 	case r.Dead != nil:
 		return Sentence{say("given up by %s: %s: %s", r.Dead.Stage, r.Dead.Cause, r.Dead.Detail),
 			say("from %s/%d/%d", r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)}

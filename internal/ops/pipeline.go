@@ -20,6 +20,7 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/overdue"
 	"github.com/orderclose/orderclose/internal/pausing"
+	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
@@ -36,8 +37,8 @@ type Pipeline struct {
 	Redis  redis.UniversalClient
 	// OwnStore says that orders are closed by a Store of the program, and not in the database.
 	OwnStore bool
-	// Pending, if not nil, returns the pending dead letters by cause, and spares the verdict reading their topic.
-	Pending func() (deadletters.Counts, error)
+	// OpenLetters, if not nil, returns the open dead letters by cause, and spares the verdict reading their topic.
+	OpenLetters func() (deadletters.Counts, error)
 	// Broken, if not nil, returns why topics.yaml cannot be used; nil: it can.
 	Broken func() error
 }
@@ -45,6 +46,7 @@ type Pipeline struct {
 // Log is what the questions to Kafka need. Log of internal/kafka/reads implements it.
 type Log interface {
 	deadletters.Log
+	send.Sender
 	backlog.Log
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
@@ -160,11 +162,6 @@ func (p Pipeline) History(ctx context.Context, id string, limit int64) History {
 		return p.History(ctx, plain, limit)
 	}
 	return h
-}
-
-// RedriveRules returns the rules of a redrive of this pipeline's dead letters.
-func (p Pipeline) RedriveRules() deadletters.Rules {
-	return deadletters.Rules{Buckets: p.Config.Buckets, Events: p.Config.Topics.Events}
 }
 
 // Hours has the compensations of the last week. If it has none, Hours has the newest of the 90 days for which rows are kept, which is then late.

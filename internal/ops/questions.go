@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 	PausesCheck    health.Name[[]pausing.Pause]    = "pauses"
 	HoursCheck     health.Name[Hours]              = "compensations"
 	TopicsCheck    health.Name[TopicsPlan]         = "topics"
-	LettersCheck   health.Name[deadletters.Counts] = "dead letters" // that are pending, by cause
+	LettersCheck   health.Name[deadletters.Counts] = "dead letters" // that are open, by cause
 	OutboxCheck    health.Name[[]OutboxWaits]      = "outboxes"
 	ConfigCheck    health.Name[struct{}]           = "topics.yaml" // its error is that of the file
 	LateCheck      health.Name[store.LateSummary]  = "late payments"
@@ -110,20 +111,16 @@ func (p Pipeline) Settings() *config.Config { return p.Config }
 // Database implements health.Asked.
 func (p Pipeline) Database() *store.Store { return p.Store }
 
-// pendingLetters counts the dead letters that wait for a person, by cause.
-func (p Pipeline) pendingLetters(ctx context.Context) (deadletters.Counts, error) {
+// openLetters counts the open dead letters by cause.
+func (p Pipeline) openLetters(ctx context.Context) (deadletters.Counts, error) {
 	switch {
 	case p.Kafka == nil:
 		return nil, health.ErrNoKafka
-	case p.Pending != nil:
-		return p.Pending()
+	case p.OpenLetters != nil:
+		return p.OpenLetters()
 	}
-	topic := deadletters.Topic{Log: p.Kafka, Name: p.Config.Topics.DeadLetter}
-	_, index, err := topic.Index(ctx, deadletters.Filter{})
-	if err != nil {
-		return nil, err
-	}
-	return index.Pending(), nil
+	s, err := deadletters.NewFollower(p.DeadLetters(), slog.New(slog.DiscardHandler)).Look(ctx)
+	return s.Open, err
 }
 
 // ClosesInDatabase reports whether orders are closed in the database, rather than by a service.

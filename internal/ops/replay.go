@@ -1,9 +1,11 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/orderclose/orderclose/internal/health"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/kafka/reads"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/send"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -27,15 +30,28 @@ const (
 	ReplayRate = 1000
 )
 
+// maxRefusals bounds how many refused records a replay lists. All are counted.
+const maxRefusals = 100
+
+// ReplayRequest selects the records of a replay: those that reached the close topic, or became dead letters, in [From, To).
+type ReplayRequest struct {
+	From, To    time.Time
+	Orders      []string // only the records of these orders; empty: all
+	DeadLetters bool
+}
+
 // ReplayPlan says which records a replay sends again: those that were appended to Topic in [From, To). It is a snapshot of offsets:
 // later appends, such as those of the replay, do not change it.
 type ReplayPlan struct {
-	Topic   string       `json:"topic"` // the close topic
+	Topic   string       `json:"topic"` // the close topic, or that of dead letters
 	From    time.Time    `json:"from"`  // in whole milliseconds, as To
 	To      time.Time    `json:"to"`
 	Orders  []string     `json:"orders,omitempty"` // only the records of these orders; empty: all records
 	Spans   []reads.Span `json:"partitions"`
 	Records int64        `json:"records"` // offsets in Spans, an upper bound of what is sent
+
+	letters *deadletters.Topic // nil: the records are those of the close topic
+	buckets orderclose.Buckets
 }
 
 // ReplayResult is the outcome of Replay.
@@ -43,25 +59,54 @@ type ReplayResult struct {
 	ReplayPlan
 	Sent    int `json:"sent"`
 	Skipped int `json:"passed"` // skipped: copies, invalid records, and those of other orders
-	// Refused counts the records that Topic refuses for good, such as those that are too large with the header of a copy. They
-	// are passed over. Refusals has the first, with their positions.
-	Refused  int                   `json:"refused"`
-	Refusals []deadletters.Refusal `json:"refusals,omitempty"`
+	// Refused counts the records that cannot be sent: those that the topic refuses for good, such as those that are too large
+	// with the header of a copy, and dead letters of other things than orders. They are passed over. Refusals has the first.
+	Refused  int       `json:"refused"`
+	Refusals []Refusal `json:"refusals,omitempty"`
+}
+
+// Refusal is a record that cannot be sent again, with the reason.
+type Refusal struct {
+	At    deadletters.Position `json:"at"`
+	Key   string               `json:"key"`
+	Cause string               `json:"cause,omitempty"` // of a dead letter
+	Why   string               `json:"why"`
+}
+
+// DeadLetters returns the topic of dead letters. Its Orders are nil if this process cannot read the orders.
+func (p Pipeline) DeadLetters() deadletters.Topic {
+	topic := deadletters.Topic{Name: p.Config.Topics.DeadLetter, Events: p.Config.Topics.Events}
+	if p.Kafka != nil {
+		topic.Log = p.Kafka
+	}
+	if p.Store != nil && !p.closesElsewhere() {
+		topic.Orders = p.Store
+	}
+	return topic
 }
 
 // ErrReplayRefused says that a replay has sent all records but those that the topic refuses.
 var ErrReplayRefused = errors.New("records are refused, and passed over")
 
-// PlanReplay plans to send the records of a window of the close topic again: all of them, or those of some orders. On-call uses a replay
-// after a closer misbehaved. The copies go to the end of the close topic. Closing an order twice changes nothing: a window that is too large,
-// and a replay that is repeated after an interruption, only cost time. The error wraps health.ErrNoKafka if the process knows no Kafka.
-func (p Pipeline) PlanReplay(ctx context.Context, from, to time.Time, orders ...string) (ReplayPlan, error) {
+// PlanReplay plans to send the records of a window again: those of the close topic, after a closer misbehaved, or dead letters, after
+// their cause was fixed. Closing an order twice changes nothing: a window that is too large, and a replay that is repeated after an
+// interruption, only cost time. The error wraps health.ErrNoKafka if the process knows no Kafka.
+func (p Pipeline) PlanReplay(ctx context.Context, r ReplayRequest) (ReplayPlan, error) {
 	if p.Kafka == nil {
 		return ReplayPlan{}, health.ErrNoKafka
 	}
-	plan := ReplayPlan{Topic: p.Config.Topics.Close, Orders: orders,
-		From: from.UTC().Truncate(time.Millisecond), To: orderclose.CeilMilli(to).UTC()}
+	plan := ReplayPlan{Topic: p.Config.Topics.Close, Orders: r.Orders, buckets: p.Config.Buckets,
+		From: r.From.UTC().Truncate(time.Millisecond), To: orderclose.CeilMilli(r.To).UTC()}
+	if r.DeadLetters {
+		letters := p.DeadLetters()
+		plan.Topic, plan.letters = letters.Name, &letters
+	}
 	return plan, plan.measure(ctx, reads.Log{Cluster: p.Kafka})
+}
+
+// Request returns what the plan was made for.
+func (p *ReplayPlan) Request() ReplayRequest {
+	return ReplayRequest{From: p.From, To: p.To, Orders: p.Orders, DeadLetters: p.letters != nil}
 }
 
 // measure sets Spans and Records.
@@ -75,9 +120,10 @@ func (p *ReplayPlan) measure(ctx context.Context, log Log) (err error) {
 }
 
 // Replay sends copies of the records of the plan, with a full number of retries, at most perSecond
-// a second. A copy has a mark, by which later replays and the audit skip it. progress, if not nil, is called with the number of records
-// handled so far. If the topic refuses copies for good, Replay sends all others; the error wraps ErrReplayRefused. If Replay fails,
-// the result still counts the records that it handled.
+// a second: those of the close topic to its end, and dead letters of orders to the delay topics, from which relays take those
+// that are due at once. A copy has a mark, by which later replays and the audit skip it. progress, if not nil, is called with the
+// number of records handled so far. If some cannot be sent, Replay sends all others; the error wraps ErrReplayRefused. If Replay
+// fails, the result still counts the records that it handled.
 func Replay(ctx context.Context, log Log, plan ReplayPlan, perSecond int, progress func(done int64)) (ReplayResult, error) {
 	run := replayRun{r: ReplayResult{ReplayPlan: plan}, log: log}
 	chunk := min(max(perSecond/10, 1), replayChunk) // so that records flow steadily
@@ -99,7 +145,11 @@ func Replay(ctx context.Context, log Log, plan ReplayPlan, perSecond int, progre
 			return run.r, fmt.Errorf("replay of %s/%d: %w", plan.Topic, span.Partition, err)
 		}
 	}
-	if run.r.Refused > 0 {
+	switch {
+	case run.r.Refused > 0 && plan.letters != nil:
+		return run.r, fmt.Errorf("%w: %d, such as %s of order %q: %s. orderclose dlq show shows one with its record",
+			ErrReplayRefused, run.r.Refused, run.r.Refusals[0].At, run.r.Refusals[0].Key, run.r.Refusals[0].Why)
+	case run.r.Refused > 0:
 		return run.r, fmt.Errorf("%w: %d, such as %s of order %q: %s. A compensator closes their orders: orderclose compensate. Or raise max.message.bytes "+
 			"of %s, and replay them with --order",
 			ErrReplayRefused, run.r.Refused, run.r.Refusals[0].At, run.r.Refusals[0].Key, run.r.Refusals[0].Why, plan.Topic)
@@ -117,49 +167,88 @@ type replayRun struct {
 
 // send sends those of the records that the plan selects.
 func (run *replayRun) send(ctx context.Context, records []wire.RawRecord) error {
-	var again []wire.RawRecord
+	again, n, refused := map[string][]wire.RawRecord{}, 0, run.r.Refused
 	for _, raw := range records {
-		if m, ok := run.r.copyOf(raw); ok {
-			again = append(again, m.Raw())
+		topic, m, ok := run.copyOf(raw)
+		if ok {
+			m.Offset = raw.Offset
+			again[topic], n = append(again[topic], m.Raw()), n+1
 		}
 	}
-	run.r.Skipped += len(records) - len(again)
-	if err := run.limiter.WaitN(ctx, len(again)); err != nil {
+	run.r.Skipped += len(records) - n - (run.r.Refused - refused)
+	if err := run.limiter.WaitN(ctx, n); err != nil {
 		return err
 	}
-	if len(again) == 0 {
-		return nil
-	}
-	sent := deadletters.Send(ctx, again, func(ctx context.Context, records []wire.RawRecord, done func(send.Result)) {
-		run.log.Send(ctx, run.r.Topic, records, done)
-	})
-	run.r.Sent += sent.CountAcked()
-	for _, refused := range sent.Refused {
-		if run.r.Refused++; len(run.r.Refusals) < deadletters.MaxNamed {
-			at := deadletters.Position{Partition: run.partition, Offset: refused.Record.Offset}
-			run.r.Refusals = append(run.r.Refusals, deadletters.Refusal{At: at, Key: string(refused.Record.Key()), Why: refused.Err.Error()})
+	for _, topic := range slices.Sorted(maps.Keys(again)) {
+		sent := sendAll(ctx, again[topic], func(ctx context.Context, records []wire.RawRecord, done func(send.Result)) {
+			run.log.Send(ctx, topic, records, done)
+		})
+		run.r.Sent += sent.CountAcked()
+		for _, refused := range sent.Refused {
+			run.refuse(Refusal{At: run.at(refused.Record), Key: string(refused.Record.Key()), Why: refused.Err.Error()})
 		}
-	}
-	if len(sent.Left) > 0 {
-		return sent.Err
+		if len(sent.Left) > 0 {
+			return sent.Err
+		}
 	}
 	return nil
 }
 
-// copyOf returns the record to send for a record of the close topic. It returns false for records of other orders, for copies, and for
-// records that cannot be read, which became dead letters when the closer read them first.
-func (p *ReplayPlan) copyOf(raw wire.RawRecord) (wire.Message, bool) {
+func (run *replayRun) at(r wire.RawRecord) deadletters.Position {
+	return deadletters.Position{Partition: run.partition, Offset: r.Offset}
+}
+
+func (run *replayRun) refuse(r Refusal) {
+	if run.r.Refused++; len(run.r.Refusals) < maxRefusals {
+		run.r.Refusals = append(run.r.Refusals, r)
+	}
+}
+
+// sendTimeout bounds an append: a person waits for the command.
+const sendTimeout = 30 * time.Second
+
+// sendAll appends records with start, and what is left again while its error may pass, for 30 s.
+func sendAll(ctx context.Context, records []wire.RawRecord,
+	start func(ctx context.Context, records []wire.RawRecord, done func(send.Result))) (all send.Result) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	for {
+		r := send.Wait(func(done func(send.Result)) { start(ctx, records, done) })
+		if ctx.Err() != nil {
+			r.Err = cmp.Or(all.Err, r.Err)
+		}
+		r.Acked, r.Refused = append(all.Acked, r.Acked...), append(all.Refused, r.Refused...)
+		if all, records = r, r.Left; len(records) == 0 || !kafka.Passes(r.Err) || !retry.Sleep(ctx, r.Pause) {
+			return all
+		}
+	}
+}
+
+// copyOf returns the record to send for a record of the plan, and its topic. It returns false for records of other orders, and refuses
+// dead letters that cannot be sent. Of the close topic it returns false for copies, and for records that cannot be read, which
+// became dead letters when the closer read them first.
+func (run *replayRun) copyOf(raw wire.RawRecord) (topic string, m wire.Message, ok bool) {
+	p := &run.r.ReplayPlan
 	if len(p.Orders) > 0 && !slices.Contains(p.Orders, string(raw.Key())) {
-		return wire.Message{}, false
+		return "", m, false
+	}
+	if p.letters != nil {
+		m, _ = raw.Message() // an invalid record has only its offset
+		l := deadletters.Read(run.partition, m)
+		topic, m, refusal := p.letters.Again(l, p.buckets, time.Now())
+		if refusal != "" {
+			run.refuse(Refusal{At: l.At, Key: l.Key, Cause: l.Cause, Why: refusal})
+		}
+		return topic, m, refusal == ""
 	}
 	if _, err := raw.Route(); err != nil || raw.IsCopy() {
-		return wire.Message{}, false
+		return "", m, false
 	}
 	m, err := raw.Message()
 	if err == nil {
 		_, err = m.DecodeWithoutAttributes()
 	}
-	return m.Resend(), err == nil
+	return p.Topic, m.Resend(), err == nil
 }
 
 const (

@@ -97,7 +97,7 @@ func TestFind_TakesTitlesAnchorsAlertsAndPartsOfThem(t *testing.T) {
 }
 
 func TestFirst_HasThreeCommandsOfMeaningAndAct(t *testing.T) {
-	text := strings.Replace(example, "runs.", "runs.\n\n```sh\norderclose status\norderclose dlq redrive --yes\norderclose doctor\n"+
+	text := strings.Replace(example, "runs.", "runs.\n\n```sh\norderclose status\norderclose replay --from 2h --yes\norderclose doctor\n"+
 		"orderclose status\n```", 1)
 	want := []string{"orderclose status", "orderclose doctor", "orderclose run relay"}
 	if diff := cmp.Diff(want, Parse(text)[1].First()); diff != "" {

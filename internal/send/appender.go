@@ -12,7 +12,7 @@
 //
 // Most records may go to any partition (Send). A lane that fails rests, and what it has not written goes to another one: at once if
 // nothing was written, else after 5 s, during which the lane sends the same bytes again, of which the broker drops a duplicate. After that
-// the records may be there twice (Result.Repeated). Records with a fixed place (SendByKey, SendTo) keep their order, and come back to
+// the records may be there twice (Result.Repeated). Records with a fixed place (SendByKey) keep their order, and come back to
 // their caller as soon as their lane fails.
 //
 // Nothing waits for longer than MaxTime and the end of a request: then records come back, and their caller decides about them again.
@@ -131,11 +131,6 @@ func (a *Appender) Send(ctx context.Context, topic string, records []wire.RawRec
 // SendByKey is Send to the partitions of the records' keys. Records of a key keep their order.
 func (a *Appender) SendByKey(ctx context.Context, topic string, records []wire.RawRecord, done func(Result)) {
 	a.send(ctx, topic, records, func(r wire.RawRecord, n int) int { return a.o.PartitionOf(r.Key(), n) }, done)
-}
-
-// SendTo is Send to one partition, in the order of the records.
-func (a *Appender) SendTo(ctx context.Context, topic string, partition int, records []wire.RawRecord, done func(Result)) {
-	a.send(ctx, topic, records, func(wire.RawRecord, int) int { return partition }, done)
 }
 
 // Append appends a message to any partition, and returns when all in-sync replicas have it. If ctx ends first, it returns the error of the last

@@ -33,7 +33,7 @@ const (
 	MaxDeadHeader  = 1 << 10
 	MaxDeadHeaders = 32 // a count: headers of the record that are kept
 	// MaxDeadLetter is no smaller than a batch of one dead letter, with the headers that DeadLetter adds. Each topic must
-	// accept so much, because a redrive writes dead letters back.
+	// accept so much, because a replay writes dead letters back.
 	MaxDeadLetter = MaxDeadKey + MaxDeadValue + (MaxDeadHeaders+8)*2*MaxDeadHeader
 )
 

@@ -1,8 +1,8 @@
 // Package wire is the format of the records of orders and of the rows of the outbox tables. It also has what the client of Kafka and its callers
 // exchange. docs/wire.md describes the format for other languages.
 //
-// The root package has the events, internal/deadletters what resolves a dead letter, and
-// internal/signature the signatures of requests. The bytes of each format are stable. The types here are not: they belong to this module.
+// The root package has the events, and internal/signature the signatures of requests. The bytes of each format are
+// stable. The types here are not: they belong to this module.
 //
 //	record.go      the record of an order: key, value and headers
 //	problem.go     says what is wrong with a record that cannot be read

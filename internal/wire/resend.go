@@ -9,7 +9,7 @@ var removedHeaders = slices.Concat(deadHeaders, []string{
 	HeaderAttempt, HeaderNotDue, HeaderLane, HeaderPendingSince, HeaderOriginTopic, HeaderOriginPartition, HeaderOriginOffset,
 })
 
-// Resend returns a copy of m for a manual replay or redrive: with the mark of a copy,
+// Resend returns a copy of m for a manual replay: with the mark of a copy,
 // and with all attempts left. The copy keeps the other headers, the key and the
 // value. Resend does not change m.
 func (m Message) Resend() Message {

@@ -175,3 +175,20 @@ func (s *Reader) Categories(ctx context.Context, reqs []orderclose.CloseRequest)
 	}
 	return found, nil
 }
+
+// Unpaid returns, by id, whether each of the orders that exist is unpaid. It reads by key without a lock. The error wraps
+// orderclose.ErrUnavailable if the database failed.
+func (s *Reader) Unpaid(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]bool, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	c, err := s.ReadForClose(ctx, "", reqs)
+	if err != nil {
+		return nil, fmt.Errorf("read the status of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.Explain(ctx, err))
+	}
+	unpaid := make(map[string]bool, len(c.Orders))
+	for id := range c.Orders {
+		unpaid[id] = c.Open[id] != nil
+	}
+	return unpaid, nil
+}

@@ -2,6 +2,8 @@ package realtest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +22,13 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// The order is published before it is in the database and is given up for that. It is closed when it is redriven.
-func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
-	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
+// The order is published before it is in the database and is given up for that. It is closed when it is sent again, and its dead letter ends
+// with it. That of an event and the unreadable one stay open.
+func TestReal_ADeadLetterEndsWithItsOrder(t *testing.T) {
+	eachDatabase(t, aDeadLetterEndsWithItsOrder)
 }
 
-func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers environ.Servers) {
+func aDeadLetterEndsWithItsOrder(t *testing.T, servers environ.Servers) {
 	r := newRig(t, servers)
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
@@ -33,40 +36,43 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers environ.Servers) {
 	must.Do(t, err)
 	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
 	r.append(r.cfg.Topics.Close, partition, m, wire.Message{Key: []byte("broken"), Value: []byte("{")})
+	event := wire.Message{Topic: deadletters.OutboxOfEvents, Key: []byte("late"), Value: []byte("{}")}
+	r.append(r.cfg.Topics.DeadLetter, 0, wire.DeadLetter(event, "outbox", "refused", "too large"))
 	r.start("relay", "closer")
-	var list struct {
-		Pending map[string]int
-		Letters []deadletters.Letter
+	var list deadletters.List
+	states := func(want map[string]deadletters.OrderState) {
+		t.Helper()
+		r.eventually(func() error {
+			list = deadletters.List{}
+			r.decode(r.must("dlq", "ls", "-o", "json"), &list)
+			got := map[string]deadletters.OrderState{}
+			for _, l := range list.Letters {
+				got[l.Cause] = l.Order
+			}
+			if !maps.Equal(got, want) {
+				return fmt.Errorf("dead letters %+v, want %v", list.Letters, want)
+			}
+			return nil
+		})
 	}
-	r.eventually(func() error {
-		list.Letters = nil
-		r.decode(r.must("dlq", "ls", "-o", "json"), &list)
-		if len(list.Letters) != 2 {
-			return fmt.Errorf("dead letters %+v, want two", list.Letters)
-		}
-		return nil
-	})
-	letter := list.Letters[0]
-	if letter.Key != "late" {
-		letter = list.Letters[1]
-	}
-	expect.That(t, letter.Cause == "not_found" && letter.Stage == "closer" && letter.Source.Topic == r.cfg.Topics.Close && letter.Detail != "",
-		"%+v does not say why and where", letter)
+	states(map[string]deadletters.OrderState{"not_found": "", "bad_version": "", "refused": ""})
+	letter := list.Letters[slices.IndexFunc(list.Letters, func(l deadletters.Letter) bool { return l.Cause == "not_found" })]
+	expect.That(t, letter.Stage == "closer" && letter.Source.Topic == r.cfg.Topics.Close && letter.Detail != "", "%+v does not say why and where", letter)
 
 	must.Do(t, r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}))
-	var plan deadletters.Plan
-	r.decode(r.must("dlq", "redrive", "-o", "json"), &plan)
-	expect.That(t, plan.Pending == 2 && plan.Refused == 1 && plan.To[r.cfg.Buckets[0].Topic] == 1, "%+v", plan)
-	var result deadletters.Result
-	for run, want := range []int{1, 0} {
-		out, _ := r.cli("dlq", "redrive", "--yes", "-o", "json")
-		result = deadletters.Result{}
+	states(map[string]deadletters.OrderState{"not_found": deadletters.OrderOpen, "bad_version": "", "refused": ""})
+	expect.Equal(t, list.Open.Total(), 3, "open dead letters")
+	var plan ops.ReplayPlan
+	r.decode(r.must("replay", "--dead-letters", "--from", "10m", "-o", "json"), &plan)
+	expect.Equal(t, plan.Records, 3, "dead letters of the window")
+	for range 2 { // the second closes nothing
+		out, _ := r.cli("replay", "--dead-letters", "--from", "10m", "--yes", "-o", "json")
+		var result ops.ReplayResult
 		r.decode(out, &result)
-		expect.That(t, result.Done == want && result.Refused == 1, "run %d: %+v", run+1, result)
+		expect.That(t, result.Sent == 1 && result.Refused == 2, "%+v", result)
 	}
-	r.must("dlq", "discard", "--order", "broken", "--yes")
-	r.decode(r.must("dlq", "ls", "-o", "json"), &list)
-	expect.That(t, list.Pending["not_found"] == 0 && list.Pending["bad_version"] == 0, "pending %v", list.Pending)
+	states(map[string]deadletters.OrderState{"not_found": deadletters.OrderEnded, "bad_version": "", "refused": ""})
+	expect.Equal(t, list.Open.Text(), "1 bad_version, 1 refused", "open dead letters")
 
 	r.eventually(func() error {
 		told := r.tell("late")
@@ -81,7 +87,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers environ.Servers) {
 	}
 	all := strings.Join(what, "\n")
 	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again; lane replay",
-		"was redriven", "closed by pipeline", "2 of"} {
+		"closed by pipeline", "2 of"} {
 		expect.That(t, strings.Contains(all, want), "the timeline does not contain %q:\n%s", want, all)
 	}
 	r.stockIsRight()

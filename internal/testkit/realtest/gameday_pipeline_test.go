@@ -83,7 +83,7 @@ var pipelineIncidents = []incident{
 	},
 	{
 		name:   "dead letters",
-		alerts: []string{"OrdercloseDeadLettersPending", "OrdercloseDeadLettersPending/many"},
+		alerts: []string{"OrdercloseDeadLettersOpen", "OrdercloseDeadLettersOpen/many"},
 		play: func(g *game) {
 			g.watch()
 			g.begin("relay", "closer")
@@ -93,14 +93,15 @@ var pipelineIncidents = []incident{
 			}
 			must.Get(g.kafka.Append(g.t.Context(), g.cfg.Topics.Close, 0, broken))(g.t)
 			unknown := g.unknownOrders(3)
-			g.told(health.LettersPending)
+			g.told(health.LettersOpen)
 			g.fires(g.alerts...)
 			g.look(g.alerts...)
-			g.act("orderclose dlq discard --cause bad_version --yes", g.alerts...)
-			for _, o := range unknown { // the checkout commits them after all
+			closed := unknown[0]
+			closed.ID = "broken"                        // so that its dead letters end with it
+			for _, o := range append(unknown, closed) { // the checkout commits them after all
 				must.Do(g.t, g.shop.Orders.CreateOrder(g.t.Context(), o, nil))
 			}
-			g.act("orderclose dlq redrive --cause not_found --yes", g.alerts...)
+			g.act("orderclose compensate", g.alerts...)
 			g.resolves(g.alerts...)
 			g.allClosed()
 		},

@@ -438,7 +438,7 @@ func shownProblems(page string) (all []health.Problem) {
 // doctorSays has, for each kind of problem that is told, words of a finding or note of doctor.
 var doctorSays = map[health.ProblemKind]string{
 	health.WritesRefused: "the-database-takes-no-writes", health.LockRefused: "redis-or-the-lock-is-down", health.OrdersOverdue: "orders overdue",
-	health.LettersPending: "letters pending",
+	health.LettersOpen: "letters open",
 }
 
 func (g *game) exec(query string, args ...any) {

@@ -83,7 +83,7 @@ var placements = map[string]placement{
 	"TestReal_AProgramEmbedsTheModule":    {in: mysqldb, on: databases, alone: "a program outside of this repository"},
 
 	// What an operator does.
-	"TestReal_ADeadLetterIsRedrivenToSuccess":  {in: postgres, on: databases, alone: "the commands dlq and order, beside a closer that runs"},
+	"TestReal_ADeadLetterEndsWithItsOrder":     {in: postgres, on: databases, alone: "the commands dlq, replay and order, beside a closer that runs"},
 	"TestReal_DoctorAndTheQueriesOfTheRunbook": {in: mysqldb, on: databases, alone: "doctor and audit find a real installation healthy"},
 
 	// A secured broker.

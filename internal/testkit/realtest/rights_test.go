@@ -547,7 +547,7 @@ func (s *seat) viewer() {
 	must.Get(db.DB().ExecContext(s.t.Context(), strings.Join(section.Commands("Meaning", "sql"), " ")))(s.t)
 }
 
-// operator fixes every kind of drift, in delay topics and in others, replays, and redrives a dead letter that is due and one that is not. Then it pauses
+// operator fixes every kind of drift, in delay topics and in others, replays, also a dead letter that is due and one that is not. Then it pauses
 // closing, resumes it, resolves a late payment, and writes the event of a close again.
 func (s *seat) operator() {
 	for _, spec := range topics.Specs(s.cfg) {
@@ -571,7 +571,7 @@ func (s *seat) operator() {
 	put(s.t, s.admin, s.cfg.Topics.DeadLetter, letters...)
 	from, to := time.Now().Add(-time.Minute).UTC(), time.Now().Add(time.Second).UTC()
 	s.cli(s.user.env, "topics apply", "topics check",
-		"replay --from "+from.Format(time.RFC3339Nano)+" --to "+to.Format(time.RFC3339Nano)+" --yes", "dlq redrive --yes")
+		"replay --from "+from.Format(time.RFC3339Nano)+" --to "+to.Format(time.RFC3339Nano)+" --yes", "replay --dead-letters --from 1m --yes")
 
 	s.exec("INSERT INTO late_payments (id, order_id, payment_id, source, found_at) VALUES (17, 'good', 'p', 'callback', UTC_TIMESTAMP(3))",
 		"INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)"+

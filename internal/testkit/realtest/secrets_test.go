@@ -340,7 +340,8 @@ func (r *secretsRig) commands(t *testing.T) {
 	for _, args := range [][]string{
 		{"topics", "check"}, {"status", "--partitions"}, {"order", "good"}, {"audit", "--from", "1h"},
 		{"doctor"},
-		{"dlq", "ls"}, {"dlq", "redrive"}, {"replay", "--from", hour, "--to", "now"}, {"compensate", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
+		{"dlq", "ls"}, {"replay", "--dead-letters", "--from", hour}, {"replay", "--from", hour, "--to", "now"},
+		{"compensate", "-o", "json"}, {"migrate"}, {"migrate", "--print"},
 		{"version"}, {"healthcheck"},
 		{"send"}, {"no-such-command"}, {"run", "no-such-role"},
 	} {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/deadletters"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -89,16 +88,12 @@ func forgeOrders(ctx context.Context, r *rig, random *rand.Rand, orders []orderc
 	r.append(ctx, topics[random.IntN(len(topics))], m)
 }
 
-// forgeLetters writes dead letters of orders and events, and marks that settle others.
+// forgeLetters writes dead letters of orders and events.
 func forgeLetters(ctx context.Context, r *rig, random *rand.Rand, orders []orderclose.Order) {
 	o := orders[random.IntN(len(orders))]
 	m := must.Get(wire.Record{Order: o, Release: o.Due}.Encode())(r.t)
 	m.Topic = []string{r.cfg.Topics.Close, r.cfg.Topics.Events, "outbox_events", "nowhere"}[random.IntN(4)]
-	letter := wire.DeadLetter(m, "closer", "failed", "forged")
-	if random.IntN(2) == 0 {
-		letter = deadletters.Resolution{Partition: random.IntN(2), Offset: random.Int64N(50), How: deadletters.Redriven}.Encode(m.Key)
-	}
-	r.append(ctx, r.cfg.Topics.DeadLetter, letter)
+	r.append(ctx, r.cfg.Topics.DeadLetter, wire.DeadLetter(m, "closer", "failed", "forged"))
 }
 
 // skipRecords takes the partitions of a relay, and commits what nobody has forwarded. A member that is gone has done the same.

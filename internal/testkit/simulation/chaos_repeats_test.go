@@ -35,7 +35,7 @@ func init() {
 // replayAll replays the whole close topic, as orderclose replay does.
 func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	p := ops.Pipeline{Config: w.config(), Kafka: c}
-	plan, err := p.PlanReplay(ctx, w.began.Add(-2*time.Hour), time.Now().Add(2*time.Hour)) // wider than the error of any clock
+	plan, err := p.PlanReplay(ctx, ops.ReplayRequest{From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour)}) // wider than the error of any clock
 	if err == nil {
 		w.replays.Add(1)
 		_, err = ops.Replay(ctx, reads.Log{Cluster: c}, plan, ops.ReplayRate, nil)

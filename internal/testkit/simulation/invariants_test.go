@@ -90,7 +90,7 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		begin := time.Now()
 		r.startStable()
 		r.mixed(ctx)
-		plan, err := ops.Pipeline{Config: r.cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now())
+		plan, err := ops.Pipeline{Config: r.cfg, Kafka: r.kafka}.PlanReplay(ctx, ops.ReplayRequest{From: begin, To: time.Now()})
 		must.That(t, err == nil && plan.Records != 0, "%v %v", plan, err)
 		r.unchanged(func() {
 			replayed := must.Get(ops.Replay(ctx, reads.Log{Cluster: r.kafka}, plan, ops.ReplayRate, nil))(t)

@@ -136,7 +136,7 @@ func TestSimulation_AReplayIsRetriedAndNotReplayedItself(t *testing.T) {
 		dead := len(r.records(ctx, cfg.Topics.DeadLetter))
 		must.That(t, dead == 10 && closes == 40, "%d dead letters and %d attempts of 10 orders", dead, closes)
 		run := func() {
-			plan := must.Get(ops.Pipeline{Config: cfg, Kafka: r.kafka}.PlanReplay(ctx, begin, time.Now()))(t)
+			plan := must.Get(ops.Pipeline{Config: cfg, Kafka: r.kafka}.PlanReplay(ctx, ops.ReplayRequest{From: begin, To: time.Now()}))(t)
 			result, err := ops.Replay(ctx, reads.Log{Cluster: r.kafka}, plan, ops.ReplayRate, nil)
 			expect.That(t, err == nil && result.Sent == 40 && int64(result.Sent+result.Skipped) == plan.Records,
 				"planned %d, sent %d, passed over %d, %v; want the 40 originals of the window each time", plan.Records, result.Sent, result.Skipped, err)

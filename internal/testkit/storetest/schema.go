@@ -102,7 +102,7 @@ func newerSchema(t *testing.T, s *shop) {
 
 func keepsActions(t *testing.T, s *shop) {
 	s.migrated()
-	s.must(s.KeepAction(t.Context(), "ann@laptop", "orderclose dlq discard 0/17 --yes", "done"))
+	s.must(s.KeepAction(t.Context(), "ann@laptop", "orderclose replay --from 1h --yes", "done"))
 	s.must(s.KeepAction(t.Context(), "李", "redrive 🧾 "+strings.Repeat("长", 3000), "failed"))
 	want(t, "actions", s.texts("SELECT who FROM operator_actions WHERE at IS NOT NULL AND action LIKE '%d%' ORDER BY id"), []string{"ann@laptop", "李"})
 	want(t, "the result", s.texts("SELECT result FROM operator_actions WHERE who = '李'"), []string{"failed"})

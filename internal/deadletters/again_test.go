@@ -17,7 +17,12 @@ import (
 // letterOf decodes a dead letter.
 func letterOf(m wire.Message) Letter { return Read(0, m) }
 
-func TestDecide_ReturnsTheDestination(t *testing.T) {
+// again is Again of a topic.
+func again(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
+	return (&fakeLog{}).topic().Again(l, buckets, now)
+}
+
+func TestAgain_ReturnsTheDestination(t *testing.T) {
 	for what, c := range map[string]struct {
 		due, release time.Time
 		want         string
@@ -28,7 +33,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		"due later":    {now.Add(3 * time.Hour), now.Add(3 * time.Hour), "delay_1h"},
 		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), time.Time{}, ""},
 	} {
-		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
+		topic, m, refusal := again(letterOf(dead(t, "a", "failed", c.due)), now)
 		expect.That(t, topic == c.want && (refusal == "") != (c.want == ""), "%s: %q, %q; want %q", what, topic, refusal, c.want)
 		if c.want == "" {
 			continue
@@ -46,7 +51,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 	}
 }
 
-func TestDecide_RefusesIncompleteRecords(t *testing.T) {
+func TestAgain_RefusesIncompleteRecords(t *testing.T) {
 	change := func(change func(m *wire.Message)) wire.Message {
 		m := recordOf(t, "a", now)
 		m.Topic = "order-close"
@@ -69,26 +74,26 @@ func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 		"long header":   {"refused", change(func(m *wire.Message) { m.Headers = []wire.Header{{Key: "x", Value: big}} }), `header "x" was cut`},
 		"many headers":  {"refused", change(func(m *wire.Message) { m.Headers = make([]wire.Header, 40) }), "only the first 32"},
 	} {
-		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
+		topic, _, refusal := again(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
 		expect.That(t, topic == "" && strings.Contains(refusal, c.want), "%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
 	}
 }
 
 // Any part of the pipeline may write any dead letter, so an event is not sent again: the database knows which events there were.
-func TestDecide_AnEventIsRefused(t *testing.T) {
+func TestAgain_AnEventIsRefused(t *testing.T) {
 	for _, source := range []string{"events", OutboxOfEvents} {
 		m := wire.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`)}
-		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(m, "reader", "failed", "no")), now)
+		topic, _, refusal := again(letterOf(wire.DeadLetter(m, "reader", "failed", "no")), now)
 		expect.That(t, topic == "" && strings.Contains(refusal, "orderclose events again"), "an event of %s goes to %q, %q", source, topic, refusal)
 	}
 }
 
-// A dead letter of a redriven record can be redriven too.
-func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
-	_, m, _ := rules.decide(letterOf(dead(t, "a", "first", now)), now)
+// A dead letter of a record that was sent again can be sent again too.
+func TestAgain_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
+	_, m, _ := again(letterOf(dead(t, "a", "first", now)), now)
 	m.Topic = shortest
 	l := letterOf(wire.DeadLetter(m, "closer", "second", "again"))
-	if topic, again, refusal := rules.decide(l, now); topic != shortest || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" ||
+	if topic, second, refusal := again(l, now); topic != shortest || !cmp.Equal(m.Headers, second.Headers) || l.Cause != "second" ||
 		l.Source.Topic != shortest {
 		t.Errorf("to %q, %q; %+v", topic, refusal, l)
 	}
