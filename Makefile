@@ -38,7 +38,7 @@ test-changed: ## the steps of test-all whose code has changed since the last one
 # thirty random worlds. Programs on real servers are built
 # without the detector. -cpu 1: it crashes if two goroutines of a bubble of testing/synctest run timers at the same time
 # (seen with Go 1.26). It finds races nevertheless, because it compares the order of events, not their times.
-RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/backlog ./internal/control ./internal/kafka/... ./internal/ops ./internal/partition ./internal/reminders ./internal/retry ./internal/send ./webhook
+RACE := ./closer/... ./compensator ./delayrelay ./outbox ./pipeline ./producer ./internal/backlog ./internal/kafka/... ./internal/ops ./internal/partition ./internal/reminders ./internal/retry ./internal/send ./webhook
 
 race: ## the race detector on the packages without servers, and on thirty random worlds
 	deploy/native/install.sh gcc

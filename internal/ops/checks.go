@@ -32,7 +32,8 @@ func Checks() []health.Check {
 		{Name: string(health.KafkaCheck), Every: often, Limit: limit, Ask: ask(health.KafkaCheck, followedStatus()), Finds: []health.Kind{
 			{Name: health.KafkaAway, Errors: all, Severity: health.Urgent, Runbook: "kafka-is-down", Blind: true, InDoctor: true,
 				Hides: []health.ProblemKind{"compensations", "topics", "dead letters"}},
-			{Name: health.BrokersSilent, Severity: health.Today, Runbook: "kafka-is-down", InDoctor: true},
+			{Name: health.BrokersSilent, Severity: health.Today, Runbook: "kafka-is-down", InDoctor: true,
+				Hides: []health.ProblemKind{health.TopicUnread, "topics", "dead letters"}},
 			{Name: health.NotAnswered, Severity: health.Today, Runbook: "a-partition-cannot-be-read", Blind: true}}, Judge: judged(findings.brokers)},
 		{Name: string(SchemaCheck), Every: 5 * seldom, Limit: often, Ask: ask(SchemaCheck, Pipeline.Schema),
 			Finds: []health.Kind{
@@ -145,10 +146,16 @@ func restOverdue(answer any) time.Duration {
 	return 10 * time.Second
 }
 
-// brokers names those that do not answer while others do.
+// brokers names those that do not answer while others do. What they lead is then unknown.
 func (f findings) brokers() {
-	if silent := health.KafkaCheck.Of(f.Facts).Value.Silent; len(silent) > 0 {
-		f.Add(health.BrokersSilent, len(silent), strings.Join(silent, ", "))
+	status := health.KafkaCheck.Of(f.Facts).Value
+	if len(status.Silent) == 0 {
+		return
+	}
+	p := f.Add(health.BrokersSilent, len(status.Silent), strings.Join(status.Silent, ", "))
+	if unknown, first := status.FirstProblem(); unknown > 0 {
+		p.Severity, p.Is.Blind = health.Urgent, true
+		p.Detail += fmt.Sprintf("; unknown is the state of %d topics and partitions, such as %s", unknown, first)
 	}
 }
 
