@@ -15,7 +15,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/environ"
-	"github.com/orderclose/orderclose/internal/kafka/reads"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store/mapping"
 	"github.com/orderclose/orderclose/internal/text"
@@ -46,19 +45,17 @@ it keeps 8 bytes for each event since the beginning of the window.
   ledger_missing   closed, and its stock was never released
   ledger_double    its stock was released more than once
   ledger_wrong     its stock was released in another quantity, or without a close
-  no_event         closed, without an event in the outbox or in Kafka
 
-It also counts states that are no fault of the close: closed by the sweep, with a pending dead
-letter, with a late payment, and closed orders about which the payment provider should have
-been asked again (closer.payment.recheck).
+It also counts states that are no fault of the close: closed by the sweep, with a late
+payment, and closed orders about which the payment provider should have been asked again
+(closer.payment.recheck).
 
 Of orders that others closed it says how many were early, on time and late against
 --tolerance, and names the newest five that were early or late. This works before orderclose closes anything, with a user who may only read the
 orders: docs/mapping.md says how to compare your old job before you switch.
 
-Kafka keeps a week of events. Closes before the oldest event that is left are not checked
-for an event, and are counted. Without Kafka, or if events are posted to a URL, no close is.
-In tables of the shop's own, a closed order without a receipt is counted and is no fault,
+Kafka is not asked: a close writes its event in its own transaction, and orderclose events
+again writes those of a time again. In tables of the shop's own, a closed order without a receipt is counted and is no fault,
 since the shop may have closed it, and what came back is compared if there are lines. An order whose status is not in
 orders.status is judged as a close would treat it: as paid, unless orders.status lists only
 paid statuses. The output lists these statuses. Unpaid orders that orders.where or
@@ -77,10 +74,7 @@ without differences if something could not be checked.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			return with(c.open(environ.EnvDSN))(func(s *session) error {
-				c.attachKafka(s)
-				return c.auditIn(cmd.Context(), s, limit, o)
-			})
+			return with(c.open(environ.EnvDSN))(func(s *session) error { return c.auditIn(cmd.Context(), s, limit, o) })
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window of due times")
@@ -93,12 +87,9 @@ without differences if something could not be checked.`,
 
 // auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, limit int, o ops.AuditOptions) error {
-	o.Store, o.Config, o.EventsTaken = s.Store, s.cfg, s.cfg.Webhook.URL != ""
+	o.Store, o.Config = s.Store, s.cfg
 	if s.cfg.Closer.Kind == config.KindHTTP && !c.quiet {
-		c.note("orders are closed by a service: their receipts, stock and events are not checked")
-	}
-	if s.Kafka != nil {
-		o.Log = reads.Log{Cluster: s.Kafka}
+		c.note("orders are closed by a service: their receipts and stock are not checked")
 	}
 	o.Progress = c.progress("audited").Say
 	out := &auditOutput{c: c, limit: limit, orders: s.cfg.Orders, Findings: []ops.Finding{}}
@@ -106,9 +97,6 @@ func (c *common) auditIn(ctx context.Context, s *session, limit int, o ops.Audit
 	sum, err := ops.Audit(ctx, o)
 	if err != nil {
 		return err
-	}
-	if s.Kafka == nil {
-		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+environ.EnvBrokers)
 	}
 	return cmp.Or(out.end(sum), exitIf(sum.FindingCount > 0, Findings, "differences: %d, in %d orders", sum.FindingCount, sum.Orders),
 		exitIf(len(sum.NotRead) > 0, Partly, "some parts could not be checked; they are listed above"))
@@ -193,9 +181,6 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int, orders *mapping.Mapp
 	text.PrintAny(w, s.LatePayments, "with a late payment\t%d")
 	text.PrintAny(w, s.LateUnresolved, "with a late payment that nobody has resolved\t%d")
 	text.PrintAny(w, s.NotRechecked, "closed, and the payment provider was not asked again in time\t%d")
-	text.PrintAny(w, s.DeadLetters, "with a dead letter\t%d")
-	text.PrintAny(w, s.EventsUnjudged, "closes whose event could not be checked: too old, too new, or unread\t%d") // or the topic of events was not read
-	fmt.Fprintf(w, "read from Kafka\t%d events, %d dead letters\n", s.EventsRead, s.DeadLettersAll)
 	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", text.OneLine(what, 300))
 	}

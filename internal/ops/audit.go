@@ -20,24 +20,20 @@ type AuditStore interface {
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
 	// AuditClosed reads a page of the orders that were closed in a span of time, whenever they are due.
 	AuditClosed(ctx context.Context, from, to time.Time, after store.ReceiptKey, limit int) (rows []store.AuditRow, last store.ReceiptKey, err error)
-	PendingEvents(ctx context.Context, each func(orderID string)) error
 	Rechecked(ctx context.Context, name string, step time.Duration) (until, now time.Time, err error)
 }
 
 // AuditOptions for Audit. Store, Config, From, To, Bound and OnFinding must be set.
 type AuditOptions struct {
 	Store AuditStore
-	Log   Log // nil: Kafka is not read
 	// From and To are the window of due times, [From, To). Orders that were closed in it are judged too, whenever they are due now.
 	From, To time.Time
 	// Bound is how long a due order may stay open.
 	Bound time.Duration
 	// Tolerance is how far a close by others may be from its due time to count as on time.
 	Tolerance time.Duration
-	// Config has the topics, and says whether orders are closed in this database, so that it holds receipts, ledger rows and events.
+	// Config says whether orders are closed in this database, so that it holds receipts and ledger rows.
 	Config *config.Config
-	// EventsTaken says that the webhook takes the events out of the outbox, so that they reach no topic: none is judged.
-	EventsTaken bool
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
 	OnFinding func(Finding) error
@@ -75,12 +71,6 @@ type AuditSummary struct {
 	// NotRechecked counts closed orders about which the payment provider should have been asked again, and
 	// was not at each step of closer.payment.recheck.
 	NotRechecked int `json:"not_rechecked"`
-	// DeadLetters counts orders of the window with a dead letter. DeadLettersAll counts all dead letters.
-	DeadLetters    int `json:"dead_letters"`
-	DeadLettersAll int `json:"dead_letters_all"`
-	// EventsUnjudged counts closes whose event is not checked: it is too old or too new, or the topic of events was not read completely.
-	EventsUnjudged int   `json:"events_unjudged"`
-	EventsRead     int64 `json:"events_read"`
 
 	Findings     map[FindingKind]int `json:"findings"`
 	FindingCount int                 `json:"found"`
@@ -115,23 +105,24 @@ type audit struct {
 	o      AuditOptions
 	common facts // of all orders
 	sum    AuditSummary
-	kafka  kafkaState
 	parts  []store.AuditPart
 }
 
-// pageSize is how many orders one page has.
-const pageSize = 500
+const (
+	// pageSize is how many orders one page has.
+	pageSize = 500
+	// recheckSlack is how late a question about a closed order may be: a look each minute, and the take-over of a killed process.
+	recheckSlack = 3 * time.Minute
+)
 
-// Audit compares what the database holds about each order that was due in a window of time (its row, its receipt, its stock that moved and its event)
-// with the records in Kafka. It reads Kafka first, then pages of orders by due time and id, each page with all its rows as of one moment, and passes
-// each Finding to OnFinding at once. It returns an error of the database, of the context, or of OnFinding. What could not be read from Kafka is in
-// AuditSummary.NotRead. Memory holds 8 bytes of each event since the window began, and the dead letters.
+// Audit compares what the database holds about each order that was due in a window of time: its row, its receipt and its stock that moved. It reads
+// pages of orders by due time and id, each page with all its rows as of one moment, and passes each Finding to OnFinding at once. It returns an
+// error of the database, of the context, or of OnFinding.
 //
 // Before Migrate, and for a user who may read the orders only, it says which orders are open for too long, and when others closed the rest.
 //
-// An audit has limits. Topics keep events for a week. For an older close Audit does not check the event, which AuditSummary.EventsUnjudged counts. It
-// does not see an order whose row was deleted or whose status is NULL. An order whose status the mapping does not name is checked as the close
-// transaction treats it, and AuditSummary.Unlisted names the status.
+// It does not see an order whose row was deleted or whose status is NULL. An order whose status the mapping does not name is checked as the close
+// transaction treats it, and AuditSummary.Unlisted names the status. A close writes its event in its transaction, into the outbox.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, sum: AuditSummary{
@@ -157,14 +148,11 @@ func (a *audit) run(ctx context.Context) (err error) {
 		tolerance: a.o.Tolerance, delays: a.o.Config.Delays,
 	}
 	if err := a.o.Store.CanAudit(ctx); err != nil && ctx.Err() == nil {
-		a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("receipts, stock and events: %v", err))
+		a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("receipts and stock: %v", err))
 		a.common.receipts, a.common.pays = false, false
 		for i := range a.parts {
 			a.parts[i].RowsOnly = true
 		}
-	}
-	if err := a.readKafka(ctx); err != nil {
-		return err
 	}
 	if a.common.notRechecked, err = a.readRechecks(ctx); err != nil {
 		return err
@@ -226,7 +214,7 @@ func (a *audit) closed(ctx context.Context) error {
 				continue
 			}
 			a.sum.ClosedElsewhere++ //mutant:moved-due-unjudged
-			if err := a.judge(r, a.facts(r)); err != nil {
+			if err := a.judge(r, a.common); err != nil {
 				return err
 			}
 		}
@@ -254,9 +242,8 @@ func (a *audit) readRechecks(ctx context.Context) (spans []span, err error) {
 
 // order compares one order.
 func (a *audit) order(r store.AuditRow) error {
-	f := a.facts(r)
-	a.sum.count(r, f)
-	return a.judge(r, f)
+	a.sum.count(r, a.common)
+	return a.judge(r, a.common)
 }
 
 // judge passes the findings of an order on.

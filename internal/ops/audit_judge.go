@@ -24,8 +24,6 @@ const (
 	LedgerMissing FindingKind = "ledger_missing"  // closed, and its stock was not released
 	LedgerDouble  FindingKind = "ledger_double"   // the stock of a SKU was released more than once
 	LedgerWrong   FindingKind = "ledger_wrong"    // another quantity was released, or without a close
-	NoEvent       FindingKind = "no_event"        // closed without an event
-	StrayEvent    FindingKind = "stray_event"     // without a receipt, with the event of a close
 )
 
 // Finding is one difference.
@@ -49,12 +47,6 @@ type facts struct {
 	tolerance time.Duration
 	// Orders closed in these spans should have been asked about again, and were not.
 	notRechecked []span
-	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
-	eventsFrom, eventsTo time.Time
-	event                bool   // the order has an event, in the outbox or in Kafka
-	strayEvent           bool   // the order has the event of a close, and no receipt
-	letter               string // the newest dead letter of the order; empty: none, or not read
-	eventLetter          string // the newest dead letter of its event
 }
 
 // span is a span of time: from is in it, to is not.
@@ -69,9 +61,6 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	}
 	if late := f.now.Sub(r.Due); r.Part.State == store.AuditOpen && late > f.bound {
 		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part, f.bound)
-		if f.letter != "" {
-			what += "; its record is the dead letter " + f.letter
-		}
 		fix := " shows why; orderclose compensate closes it"
 		if f.pays {
 			fix = " shows why; orderclose compensate asks the payment provider, and closes it unless the provider says paid or has no answer"
@@ -105,20 +94,6 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 			add(kind, stock.Fix, "%s", what)
 		}
 	}
-	if f.strayEvent && k != NoReceipt {
-		add(StrayEvent, "find out what the readers of the event have done, such as points that came back, and undo it; find the program that wrote the "+
-			"event or deleted the receipt",
-			"the order is %s and has no receipt, and the event of a close is in the outbox or in Kafka", r.Part)
-	}
-	if closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event {
-		where := "it has no event"
-		if f.eventLetter != "" {
-			where = "its event is the dead letter " + f.eventLetter
-		}
-		add(NoEvent, fmt.Sprintf("orderclose events again --from %s --to %s writes the event again: it is neither in the outbox nor in Kafka",
-			text.Stamp(receipt.ClosedAt), text.Stamp(receipt.ClosedAt.Add(time.Millisecond))),
-			"the order was closed at %s; %s", text.Stamp(receipt.ClosedAt), where)
-	}
 	return found
 }
 
@@ -135,11 +110,6 @@ func (f facts) closedYoung(r store.AuditRow) bool {
 		}
 	}
 	return r.Receipt.ClosedAt.Sub(r.CreatedAt) < delay/2
-}
-
-// eventKnown says whether the event of a close at that time must be in the outbox or in Kafka.
-func (f facts) eventKnown(at time.Time) bool {
-	return !f.eventsTo.IsZero() && !at.Before(f.eventsFrom) && !at.After(f.eventsTo)
 }
 
 // judgeReceipt checks that an order has a receipt if it was closed, and only then.
@@ -207,9 +177,6 @@ func (s *AuditSummary) count(r store.AuditRow, f facts) {
 		s.Excluded++
 	case r.Part.State == store.AuditClosed && r.Receipt != nil:
 		s.ClosedBy[r.Receipt.Path]++
-		if !f.eventKnown(r.Receipt.ClosedAt) {
-			s.EventsUnjudged++
-		}
 	case r.Part.State == store.AuditClosed:
 		s.ClosedByOthers.count(r, f.tolerance)
 	}
@@ -225,9 +192,6 @@ func (s *AuditSummary) count(r store.AuditRow, f facts) {
 	}
 	if r.Receipt != nil && slices.ContainsFunc(f.notRechecked, func(in span) bool { return in.has(r.Receipt.ClosedAt) }) {
 		s.NotRechecked++
-	}
-	if f.letter != "" || f.eventLetter != "" {
-		s.DeadLetters++
 	}
 }
 

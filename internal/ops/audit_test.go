@@ -17,7 +17,6 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/expect"
 	"github.com/orderclose/orderclose/internal/testkit/must"
-	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // manyOrders is a database with n orders, made when a page is read. Every tenth order has no receipt.
@@ -31,8 +30,7 @@ func (e manyOrders) Now(context.Context) (time.Time, error) { return due.Add(tim
 func (e manyOrders) AuditRules() store.AuditRules {
 	return store.AuditRules{Exclusive: true, Lines: true}
 }
-func (e manyOrders) CanAudit(context.Context) error                    { return nil }
-func (e manyOrders) PendingEvents(context.Context, func(string)) error { return nil }
+func (e manyOrders) CanAudit(context.Context) error { return nil }
 func (e manyOrders) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "closed", State: store.AuditClosed}}, nil
 }
@@ -97,27 +95,6 @@ func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	expect.That(t, errors.Is(err, full), "%v", err)
 }
 
-func TestHashes_KeepEightBytesOfEach(t *testing.T) {
-	h := newHashes()
-	for i := range 10_000 {
-		h.add(fmt.Sprint(i % 5000))
-	}
-	h.seal()
-	expect.That(t, len(h.all) == 5000 && h.has("4999") && !h.has("5000"), "%d are kept", len(h.all))
-}
-
-func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
-	s := AuditSummary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
-	for _, f := range []facts{factsWith(nil), factsWith(func(f *facts) { f.eventsFrom = due.Add(time.Minute) })} {
-		s.count(row(store.AuditClosed, nil), f)
-	}
-	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }))
-	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil))
-	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.ClosedByOthers.Orders)
-	want := "4 map[pipeline:2] 1 1 1"
-	expect.That(t, strings.Contains(got, want), "%s, want %s", got, want)
-}
-
 func TestSummary_CountsLatePaymentsAndMissingRechecks(t *testing.T) {
 	late := factsWith(func(f *facts) {
 		f.notRechecked = []span{{due, due.Add(time.Second)}, {due.Add(time.Second), due.Add(time.Minute)}}
@@ -147,11 +124,10 @@ func row(state store.AuditState, change func(r *store.AuditRow)) store.AuditRow 
 	return r
 }
 
-// factsWith returns facts of a shop with the reference schema, an hour after the due time, where every order has an event.
+// factsWith returns facts of a shop with the reference schema, an hour after the due time.
 func factsWith(change func(f *facts)) facts {
 	f := facts{
 		rules: store.AuditRules{Exclusive: true, Lines: true}, receipts: true, now: due.Add(time.Hour), bound: 30 * time.Minute,
-		eventsFrom: due.Add(-time.Hour), eventsTo: due.Add(59 * time.Minute), event: true,
 	}
 	if change != nil {
 		change(&f)
@@ -221,15 +197,6 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		"no lines": {row(store.AuditClosed, func(r *store.AuditRow) {
 			r.Ledger = nil
 		}), factsWith(func(f *facts) { f.rules.Lines = false }), ""},
-		"no event":                     {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event = false }), "no_event"},
-		"no event, from before topics": {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom = false, due.Add(2*time.Second) }), ""},
-		"no event yet":                 {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsTo = false, due }), ""},
-		"no event, and no Kafka": {row(store.AuditClosed, nil), factsWith(func(f *facts) {
-			f.event, f.eventsFrom, f.eventsTo = false, time.Time{}, time.Time{}
-		}), ""},
-		"no event of a close by the shop": {row(store.AuditClosed, func(r *store.AuditRow) {
-			r.Receipt, r.Ledger = nil, nil
-		}), factsWith(func(f *facts) { f.event, f.rules.Exclusive = false, false }), ""},
 	} {
 		var kinds []string
 		for _, f := range judge(c.r, c.f) {
@@ -248,11 +215,6 @@ func TestJudge_AStatusThatTheMappingDoesNotNameIsReported(t *testing.T) {
 	expect.That(t, len(f) != 0 && strings.Contains(f[0].What, "REFUNDED, which orders.status does not name"), "%+v", f)
 }
 
-func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
-	f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.letter = "0/17" }))
-	expect.That(t, len(f) == 1 && strings.Contains(f[0].What, "dead letter 0/17"), "%+v", f)
-}
-
 func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
 	for pays, want := range map[bool]string{
 		false: "orderclose order o shows why; orderclose compensate closes it",
@@ -260,55 +222,6 @@ func TestJudge_AnOpenOrderMayWaitForThePaymentProvider(t *testing.T) {
 	} {
 		f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.pays = pays }))
 		expect.That(t, len(f) == 1 && f[0].Fix == want, "%+v", f)
-	}
-}
-
-func TestJudge_AnEventThatIsADeadLetterIsWrittenAgain(t *testing.T) {
-	f := judge(row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
-	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Fix, "events again") {
-		t.Errorf("%+v", f)
-	}
-}
-
-// storeWithEvents is a database whose closes have events.
-type storeWithEvents struct{ manyOrders }
-
-func (storeWithEvents) AuditRules() store.AuditRules {
-	return store.AuditRules{Exclusive: true, Lines: true, Event: "order.closed"}
-}
-
-// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event counts, a dead letter of the order itself does not.
-func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
-	log := newMemoryLog(1, 0)
-	for i := range 10 {
-		id := fmt.Sprintf("order-%08d", i)
-		value := must.Get(orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode())(t)
-		m := wire.Message{Key: []byte(id), Value: value, Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
-		at := due.Add(time.Second)
-		switch i {
-		case 3:
-			m.Topic = "outbox_events"
-			log.put("dead", at, wire.DeadLetter(m, "outbox", "refused", "too large"))
-		case 4:
-			log.put("dead", at, wire.DeadLetter(wire.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
-		default:
-			log.put("events", at, m)
-		}
-	}
-	fixes := map[string]string{}
-	cfg := &config.Config{Topics: config.Topics{Events: "events", Close: "close", DeadLetter: "dead"}}
-	_, err := Audit(t.Context(), AuditOptions{
-		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Config: cfg, From: due, To: due.Add(time.Minute), Bound: time.Hour,
-		OnFinding: func(f Finding) error {
-			if f.Kind == NoEvent {
-				fixes[f.Order] = f.Fix
-			}
-			return nil
-		},
-	})
-	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose events again") ||
-		!strings.Contains(fixes["order-00000004"], "orderclose events again") {
-		t.Errorf("%q, %v", fixes, err)
 	}
 }
 
@@ -386,20 +299,4 @@ func TestAudit_JudgesTheOrdersThatWereClosedInTheWindow(t *testing.T) {
 		}})
 	got := fmt.Sprint(found, sum.ClosedElsewhere, sum.FindingCount, sum.Orders)
 	expect.That(t, err == nil && got == "[paid_but_closed stray_receipt] 2 2 0", "%s, %v", got, err)
-}
-
-// The event of a close without a close: readers of the event give back points of a paid order.
-func TestAudit_FindsAnEventWithoutAReceipt(t *testing.T) {
-	a := audit{common: factsWith(nil)}
-	a.kafka.events = newHashes()
-	a.kafka.events.add(a.eventID("o"))
-	a.kafka.events.seal()
-	for state, want := range map[store.AuditState]string{store.AuditPaid: "[stray_event]", store.AuditOther: "[stray_event]", store.AuditClosed: "[]"} {
-		var kinds []FindingKind
-		r := row(state, nil)
-		for _, f := range judge(r, a.facts(r)) {
-			kinds = append(kinds, f.Kind)
-		}
-		expect.That(t, fmt.Sprint(kinds) == want, "an order that is %s: %v, want %s", state, kinds, want)
-	}
 }

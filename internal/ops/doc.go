@@ -22,6 +22,5 @@
 //	checkouts.go         which clocks of checkouts are wrong, by the database alone
 //	audit.go             one audit: what is read, in which order
 //	audit_judge.go       what one order should look like (pure)
-//	audit_kafka.go       what Kafka and the outbox contain, in 8 bytes of each id
 //	replay.go            planning and sending a replay; writing events again that their topic has lost
 package ops

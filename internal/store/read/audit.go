@@ -65,15 +65,13 @@ type AuditRules struct {
 	// if and only if it has a receipt. In the shop's own tables this is not known.
 	Exclusive bool
 	Lines     bool // orders have lines, so each receipt has what came back
-	// Event is the type of the event of a close.
-	Event string
 	// Overwritten says that an order with a receipt should have the status Status.To, and no other closed status.
 	Overwritten bool
 }
 
 // AuditRules returns what an audit can check.
 func (s *Reader) AuditRules() AuditRules {
-	return AuditRules{Exclusive: !s.Mapped, Lines: s.Q.M.Items != nil, Event: s.Q.M.Event,
+	return AuditRules{Exclusive: !s.Mapped, Lines: s.Q.M.Items != nil,
 		Overwritten: s.Mapped && !slices.Contains(s.Q.M.Accept, mapping.OverwrittenClose)}
 }
 
@@ -311,28 +309,6 @@ func (s *Reader) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of f
 		of(id).PaidAt = true
 	}
 	return err
-}
-
-// pendingPage is how many rows of the outbox one query of PendingEvents reads.
-const pendingPage = 5000
-
-// PendingEvents calls each with the order id of every event of a close that waits in the outbox.
-func (s *Reader) PendingEvents(ctx context.Context, each func(orderID string)) error {
-	for after := int64(-1); ; {
-		var page []struct {
-			ID      int64
-			OrderID string
-		}
-		err := s.Gorm.WithContext(ctx).Raw("SELECT id, order_id FROM outbox_events WHERE kind IN ? AND id > ? ORDER BY id LIMIT ?",
-			[]string{orderclose.EventOrderClosed, s.Q.M.Event}, after, pendingPage).Scan(&page).Error
-		for _, r := range page {
-			after = r.ID
-			each(r.OrderID)
-		}
-		if err != nil || len(page) < pendingPage {
-			return s.FailedTo(ctx, err, "read outbox_events")
-		}
-	}
 }
 
 // StockFinding is a difference between the lines of an order and the stock that moved.

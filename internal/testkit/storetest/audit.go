@@ -17,7 +17,6 @@ import (
 var auditPromises = []promise[shop]{
 	{name: "AuditPagesHaveEachOrderOfTheWindowOnce", test: auditPages},
 	{name: "AuditRowsAreComplete", test: auditRows},
-	{name: "OutgoingHasEveryEventOfTheOutbox", test: outgoing},
 	{name: "ClosedPagesHaveTheTimeOfTheClose", test: closedPages},
 }
 
@@ -94,18 +93,7 @@ func auditRows(t *testing.T, s *shop) {
 		t.Errorf("%+v", r)
 	}
 	rules := s.AuditRules()
-	expect.That(t, rules.Exclusive && rules.Lines && rules.Event == orderclose.EventOrderClosed, "%+v", rules)
-}
-
-func outgoing(t *testing.T, s *shop) {
-	s.migrated("ink")
-	for i := range 12 {
-		s.order(fmt.Sprint("o", i), -time.Minute)
-		s.close(fmt.Sprint("o", i))
-	}
-	seen := map[string]bool{}
-	s.must(s.PendingEvents(t.Context(), func(id string) { seen[id] = true }))
-	expect.That(t, len(seen) == 12, "%v", seen)
+	expect.That(t, rules.Exclusive && rules.Lines, "%+v", rules)
 }
 
 // auditMapped audits a shop's own tables, with shards too.
