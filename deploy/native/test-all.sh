@@ -28,10 +28,10 @@ module internal/testkit/transactions
 module payments closer/payment internal/httpcall internal/signature
 module pgxtx
 part old-servers 'make test-old-servers' deploy/native/{install,lib,mariadb,mysql}.sh internal/store internal/testkit/storetest
-part upgrade 'make test-upgrade' internal/{config,control,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
+part upgrade 'make test-upgrade' internal/{config,deadletters,environ,kafka,reload,store,wire} 'internal/testkit/realtest/upgrade*'
 part mutants 'make mutants' internal/testkit/mutants
 part deploy/consoletest 'make test-console' deploy/consoletest cmd/orderclose-dev internal/console pipeline/webconsole
-part game-day 'make test-ops' deploy/alerts deploy/helm/orderclose/alerts docs/runbook.md internal/{backlog,cli,control,deadletters,health,ops,topics} \
+part game-day 'make test-ops' deploy/alerts deploy/helm/orderclose/alerts docs/runbook.md internal/{backlog,cli,deadletters,health,ops,topics} \
   'internal/testkit/realtest/gameday*'
 part scenarios 'RING=all make test' deploy/native internal/{clock,kafka,store} internal/testkit/{realtest,simulation,storetest} \
   ':!internal/testkit/realtest/gameday*' ':!internal/testkit/realtest/upgrade*' pgxtx examples/shops
