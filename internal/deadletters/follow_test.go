@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,18 +77,18 @@ func TestFollower_CountsDeadLettersUntilTheirOrdersEnd(t *testing.T) {
 		log.put(deadTopic, 0, rawOf(dead(t, "b", "not_found", now)), began.Add(-time.Hour))
 		log.put(deadTopic, 1, rawOf(dead(t, "stranger", "not_found", now)), began.Add(-25*time.Hour))
 		f, orders := log.follower(10, "a", "b")
-		var seen State
-		var calls int
+		var calls atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			f.Run(ctx, interval, func(s State) { seen = s; calls++ })
+			f.Run(ctx, interval, func(State) { calls.Add(1) })
 		}()
 		counts := func(what, open string, oldest time.Duration) {
 			t.Helper()
 			time.Sleep(interval)
 			synctest.Wait()
+			seen := f.State()
 			got, since := fmt.Sprint(seen.Open), began.Sub(seen.Oldest)
 			if seen.Oldest.IsZero() {
 				since = 0
@@ -105,7 +106,7 @@ func TestFollower_CountsDeadLettersUntilTheirOrdersEnd(t *testing.T) {
 		counts("all have ended", "map[failed:0 not_found:0 refused:0]", 0)
 		cancel()
 		<-done
-		expect.That(t, calls >= 244, "reported %d times, want once each %v", calls, interval)
+		expect.That(t, calls.Load() >= 244, "reported %d times, want once each %v", calls.Load(), interval)
 	})
 }
 
