@@ -133,7 +133,7 @@ func New(o Options) (*App, error) {
 		a.conns.Kafka.NameInstance(o.Instance)
 	}
 	if a.conns.Kafka != nil && a.conns.Store == nil {
-		a.conns.Kafka.TellAcks(a.clock.Acked)
+		a.conns.Kafka.OnAck(a.clock.LearnFromAck)
 	}
 	if db := a.conns.Store; db != nil {
 		if o.Store != nil && o.Config.Orders == nil {

@@ -1,7 +1,7 @@
 // Package clock knows the time by which orders are due: that of the database, or of the brokers for a process without a database.
 //
 // Make a Clock with New, and ask it for the time. A process that releases or schedules records learns the other clock by Keep, which asks
-// the database until its context ends, or without a database by Acked, from the answers of brokers to what it appends. The time is that of
+// the database until its context ends, or without a database by LearnFromAck, from the answers of brokers to what it appends. The time is that of
 // this machine's monotonic clock plus the last offset, so nothing happens early when somebody sets the clock of the machine. Before the
 // first measurement it is the time of this machine.
 //
@@ -44,7 +44,7 @@ type Clock struct {
 	offset atomic.Int64 // of the other clock from steady, a time.Duration
 
 	mu      sync.Mutex
-	brokers map[string]broker // whose answers were told to Acked, by address
+	brokers map[string]broker // that LearnFromAck knows, by address
 }
 
 // broker is what the answers of a broker say of its clock.
@@ -95,9 +95,10 @@ func Offset(ctx context.Context, ask func(context.Context) (time.Time, error)) (
 	return measure(ctx, time.Now, ask)
 }
 
-// Acked learns the clock of a broker that has just acknowledged an append: it appended at the time at by its own clock, and the request took so long.
+// LearnFromAck learns the clock of a broker that has just acknowledged an append. at is the time of the append by the broker's clock, and took is how
+// long the request took.
 // Each answer bounds the offset of that clock from both sides. The least of all brokers counts.
-func (c *Clock) Acked(address string, at time.Time, took time.Duration) {
+func (c *Clock) LearnFromAck(address string, at time.Time, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.steady()

@@ -35,14 +35,14 @@ func TestBelieved_IsNeverAheadOfTheOtherClock(t *testing.T) {
 }
 
 // Two brokers' clocks differ, and their answers take up to a second. The least of both counts, as exactly as the fastest of its answers shows it.
-func TestAcked_TheLeastClockCounts(t *testing.T) {
+func TestLearnFromAck_TheLeastClockCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
 		ack := func(address string, ahead, there, back time.Duration) {
 			time.Sleep(there)
 			at := time.Now().Add(ahead)
 			time.Sleep(back)
-			c.Acked(address, at, there+back)
+			c.LearnFromAck(address, at, there+back)
 		}
 		offset := func(want time.Duration, what string) {
 			t.Helper()

@@ -158,17 +158,15 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer), true)
 }
 
-// acked is told of an append: the address of the broker, when it appended by its own clock, and how long the request took.
-type acked = func(broker string, at time.Time, took time.Duration)
+// ackFunc gets the address of a broker, the time of an append by that broker's clock, and how long the request took.
+type ackFunc = func(broker string, at time.Time, took time.Duration)
 
-// TellAcks makes the cluster call told after each append that was sent once, if the broker answers with the time of the append. Call it before
-// anything is appended. told must not block, and may be called by several goroutines at once.
-func (c *Cluster) TellAcks(told func(broker string, at time.Time, took time.Duration)) {
-	c.acked.Store(&told)
-}
+// OnAck makes the cluster call f after each append that was sent only once, if the broker's answer has the time of the append. Call OnAck before
+// anything is appended. f must not block, and several goroutines may call it at the same time.
+func (c *Cluster) OnAck(f func(broker string, at time.Time, took time.Duration)) { c.onAck.Store(&f) }
 
-// produce sends a batch of n records once. recordbatch.Encode has made the batch. first says that the batch was not sent before: nobody
-// knows which of several requests an answer is about.
+// produce sends a batch of n records once. recordbatch.Encode has made the batch. first says that the batch was not sent before. If it was,
+// it is not known which of the requests the broker's answer is about.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte, first bool) (time.Time, error) {
 	leader, err := c.transport.leader(ctx, topic, partition)
 	if err != nil {
@@ -186,8 +184,8 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 		return time.Time{}, nil
 	}
 	at := time.UnixMilli(answer.LogAppendTime)
-	if told := c.acked.Load(); told != nil && first {
-		(*told)(leader.address, at, time.Since(began))
+	if onAck := c.onAck.Load(); onAck != nil && first {
+		(*onAck)(leader.address, at, time.Since(began))
 	}
 	return at, nil
 }

@@ -110,10 +110,14 @@ func (b *brokers) learn(reported []kmsg.MetadataResponseBroker) {
 	}
 }
 
-// skip makes the next request to any broker begin with another broker than the address.
-func (b *brokers) skip(address string) {
-	at, all := b.next.Load(), b.candidates()
-	if all[at%uint64(len(all))] == address {
+// skip makes the next request to any broker begin with a broker that has none of the addresses, if there is one.
+func (b *brokers) skip(addresses ...string) {
+	all := b.candidates()
+	for range all {
+		at := b.next.Load()
+		if !slices.Contains(addresses, all[at%uint64(len(all))]) {
+			return
+		}
 		b.next.CompareAndSwap(at, at+1)
 	}
 }

@@ -50,7 +50,7 @@ type Cluster struct {
 	topicList atomic.Pointer[topicList]
 	member    atomic.Pointer[string] // the client id of memberships
 	instance  instance
-	acked     atomic.Pointer[acked] // is told of appends; nil: nobody
+	onAck     atomic.Pointer[ackFunc]
 
 	heartbeats heartbeats
 	notJoined  sync.Map     // of notJoined, by the membership
@@ -139,7 +139,7 @@ func (c *Cluster) Close() {
 func (c *Cluster) Ping(ctx context.Context) error {
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
-	return c.nobody(c.poll(asking, enough))
+	return noAnswer(c.opts.Brokers, c.poll(asking, enough))
 }
 
 // silentAfter is how long a broker may take to answer Silent. Requests of a status take less while all is well.
@@ -157,16 +157,12 @@ func (c *Cluster) Silent(ctx context.Context) (silent []string, err error) {
 		}
 	}
 	slices.Sort(silent)
-	for range silent { // the next one may be silent too
-		for _, address := range silent {
-			c.transport.brokers.skip(address)
-		}
-	}
-	return silent, c.nobody(asked)
+	c.transport.brokers.skip(silent...)
+	return silent, noAnswer(c.opts.Brokers, asked)
 }
 
-// nobody returns an error if none of the brokers that poll has asked has answered.
-func (c *Cluster) nobody(asked map[string]error) (err error) {
+// noAnswer returns an error that names the configured brokers if none of those that poll has asked has answered.
+func noAnswer(configured []string, asked map[string]error) (err error) {
 	for _, failed := range asked {
 		if failed == nil {
 			return nil
@@ -175,7 +171,7 @@ func (c *Cluster) nobody(asked map[string]error) (err error) {
 			err = failed
 		}
 	}
-	return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
+	return fmt.Errorf("kafka at %v does not answer: %w", configured, err)
 }
 
 // poll asks all brokers at once, those of Options and those that they report, until ctx ends. It calls answered after each answer, and returns

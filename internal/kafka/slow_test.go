@@ -228,8 +228,8 @@ func TestSilent_NamesTheBrokersThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-// TestTellAcks_SaysNothingOfABatchThatWasSentTwice, and nothing of a topic without append times.
-func TestTellAcks_SaysNothingOfABatchThatWasSentTwice(t *testing.T) {
+// TestOnAck_SaysNothingOfABatchThatWasSentTwice, and nothing of a topic without append times.
+func TestOnAck_SaysNothingOfABatchThatWasSentTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(1))
 		var answers []kmsg.ProduceResponseTopicPartition
@@ -244,7 +244,7 @@ func TestTellAcks_SaysNothingOfABatchThatWasSentTwice(t *testing.T) {
 		stamped := kmsg.ProduceResponseTopicPartition{LogAppendTime: at.UnixMilli()}
 		var told []time.Time
 		c := b.cluster(Options{})
-		c.TellAcks(func(broker string, at time.Time, _ time.Duration) {
+		c.OnAck(func(broker string, at time.Time, _ time.Duration) {
 			expect.Equal(t, broker, b.ListenAddrs()[0], "the broker")
 			told = append(told, at)
 		})

@@ -146,7 +146,7 @@ func restOverdue(answer any) time.Duration {
 	return 10 * time.Second
 }
 
-// brokers names those that do not answer while others do. What they lead is then unknown.
+// brokers reports the brokers that do not answer while others do. The state of the partitions that they lead is then unknown.
 func (f findings) brokers() {
 	status := health.KafkaCheck.Of(f.Facts).Value
 	if len(status.Silent) == 0 {
@@ -155,7 +155,7 @@ func (f findings) brokers() {
 	p := f.Add(health.BrokersSilent, len(status.Silent), strings.Join(status.Silent, ", "))
 	if unknown, first := status.FirstProblem(); unknown > 0 {
 		p.Severity, p.Is.Blind = health.Urgent, true
-		p.Detail += fmt.Sprintf("; unknown is the state of %d topics and partitions, such as %s", unknown, first)
+		p.Detail += fmt.Sprintf("; the state of %d topics and partitions is unknown, such as %s", unknown, first)
 	}
 }
 
@@ -188,8 +188,8 @@ func (f findings) checkouts() {
 	}
 }
 
-// stuck judges the members that have overdue records and move nothing, while others move theirs. Who reads in place of the closers closes no
-// order.
+// stuck reports the members of groups that have overdue records and settle none of them, while other members settle theirs. Programs that are not
+// orderclose and have joined the closers' group are among them: they close no order.
 func (f findings) stuck() {
 	status := health.KafkaCheck.Of(f.Facts).Value
 	for _, m := range status.Members {

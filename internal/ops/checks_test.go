@@ -219,7 +219,7 @@ func TestJudge_NamesEachProblemWithASectionOfTheRunbook(t *testing.T) {
 		{told{h.KafkaCheck: knownAs(status{Silent: []string{"a:9092", "b:9092"}})}, h.LookToday, []h.ProblemKind{h.BrokersSilent}, "a:9092, b:9092", "kafka-is-down"},
 		{told{h.KafkaCheck: knownAs(status{Silent: []string{"a:9092"}, Topics: []topicStatus{{Topic: "x", Problem: "no answer"}}}),
 			TopicsCheck: answer[TopicsPlan]{Err: h.ErrNotYet}}, h.Unknown, []h.ProblemKind{h.BrokersSilent},
-			"a:9092; unknown is the state of 1 topics", "kafka-is-down"},
+			"a:9092; the state of 1 topics and partitions is unknown, such as x: no answer", "kafka-is-down"},
 		{told{h.KafkaCheck: knownAs(status{At: now, Topics: []topicStatus{{Topic: "x", Problem: "no leader"}}}), OverdueCheck: knownAs(waiting(11, 6*time.Second))},
 			h.ActNow, []h.ProblemKind{h.OrdersOverdue, h.TopicUnread}, "ticket)", "orders-are-overdue-in-the-database"},
 		{told{ConfigCheck: answer[struct{}]{Err: errors.New("line 3")}}, h.LookToday, []h.ProblemKind{h.ConfigBroken}, "line 3", "topicsyaml-was-refused"},

@@ -62,9 +62,9 @@ func (p Pipeline) reachKafka(ctx context.Context) error {
 	return p.Kafka.Ping(ctx)
 }
 
-// How long a round of the requests of a status may take. While a broker is silent, each round waits for its partitions in vain, and the status should be
-// there within 5 s.
-const roundWell, roundSilent = 10 * time.Second, 700 * time.Millisecond
+// How long a round of the requests of a status may take. While a broker is silent, each round waits in vain for the partitions that the
+// broker leads, so the rounds are short then: the status must be there within 5 s.
+const roundLimit, roundLimitSilent = 10 * time.Second, 700 * time.Millisecond
 
 // Status returns what waits in each topic, and who is in its group. The error says that Kafka does not answer at all;
 // what is wrong with one topic or partition is its Problem.
@@ -76,9 +76,9 @@ func (p Pipeline) Status(ctx context.Context) (backlog.Status, error) {
 	if err != nil {
 		return backlog.Status{}, err
 	}
-	round := roundWell
+	round := roundLimit
 	if len(silent) > 0 {
-		round = roundSilent
+		round = roundLimitSilent
 	}
 	listing, cancel := context.WithTimeout(ctx, round)
 	defer cancel()

@@ -162,12 +162,9 @@ func (s *Reader) Categories(ctx context.Context, reqs []orderclose.CloseRequest)
 	if s.Q.M.Category == "" {
 		return nil, closetx.ErrNoCategory
 	}
-	if len(reqs) == 0 {
-		return nil, nil
-	}
-	c, err := s.ReadForClose(ctx, "", reqs)
+	c, err := s.byKey(ctx, "categories", reqs)
 	if err != nil {
-		return nil, fmt.Errorf("read the categories of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.Explain(ctx, err))
+		return nil, err
 	}
 	found := make(map[string]string, len(c.Orders))
 	for id, row := range c.Orders {
@@ -179,16 +176,25 @@ func (s *Reader) Categories(ctx context.Context, reqs []orderclose.CloseRequest)
 // Unpaid returns, by id, whether each of the orders that exist is unpaid. It reads by key without a lock. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Reader) Unpaid(ctx context.Context, reqs []orderclose.CloseRequest) (map[string]bool, error) {
-	if len(reqs) == 0 {
-		return nil, nil
-	}
-	c, err := s.ReadForClose(ctx, "", reqs)
+	c, err := s.byKey(ctx, "status", reqs)
 	if err != nil {
-		return nil, fmt.Errorf("read the status of %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.Explain(ctx, err))
+		return nil, err
 	}
 	unpaid := make(map[string]bool, len(c.Orders))
 	for id := range c.Orders {
 		unpaid[id] = c.Open[id] != nil
 	}
 	return unpaid, nil
+}
+
+// byKey reads the rows of orders without a lock. what names in an error which part of them the caller needs.
+func (s *Reader) byKey(ctx context.Context, what string, reqs []orderclose.CloseRequest) (*closetx.Rows, error) {
+	if len(reqs) == 0 {
+		return &closetx.Rows{}, nil
+	}
+	rows, err := s.ReadForClose(ctx, "", reqs)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s of %d orders from %q: %w", what, len(reqs), reqs[0].OrderID, s.Explain(ctx, err))
+	}
+	return rows, nil
 }
